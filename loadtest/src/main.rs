@@ -1,0 +1,3 @@
+//! The load driver.
+
+fn main() {}

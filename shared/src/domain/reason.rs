@@ -1,0 +1,65 @@
+//! Why a turn ended FAILED: a closed set, in event metadata, dead letters and metric labels.
+
+use serde::{Deserialize, Serialize};
+
+/// Why a turn ended FAILED.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailReason {
+    /// The agent said so, or answered something that is not valid.
+    AgentError,
+    /// The agent's process went away in the middle of a turn that must not run twice.
+    AgentExited,
+    /// Every attempt crashed.
+    AttemptsExhausted,
+    /// The turn's deadline passed.
+    DeadlineExceeded,
+    /// The turn waited in the queue longer than `limits.queue_age`.
+    QueueExpired,
+    /// The worker shut down in the middle of a turn that must not run twice.
+    WorkerDrained,
+    /// Redis was away for longer than the lease in the middle of a turn that must not run twice.
+    RedisUnavailable,
+    /// The agent produced more than the limits allow.
+    OutputLimit,
+    /// The turn was handed back too often.
+    HandbacksExhausted,
+    /// The context was busy with another turn.
+    ContextBusy,
+}
+
+impl FailReason {
+    /// The word used in metadata, dead letters and metric labels.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::AgentError => "agent_error",
+            Self::AgentExited => "agent_exited",
+            Self::AttemptsExhausted => "attempts_exhausted",
+            Self::DeadlineExceeded => "deadline_exceeded",
+            Self::QueueExpired => "queue_expired",
+            Self::WorkerDrained => "worker_drained",
+            Self::RedisUnavailable => "redis_unavailable",
+            Self::OutputLimit => "output_limit",
+            Self::HandbacksExhausted => "handbacks_exhausted",
+            Self::ContextBusy => "context_busy",
+        }
+    }
+
+    /// A sentence for the person who reads the task.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::AgentError => "The agent failed.",
+            Self::AgentExited => "The agent stopped in the middle of the turn, and this agent is never run twice.",
+            Self::AttemptsExhausted => "The turn was tried as often as allowed and crashed every time.",
+            Self::DeadlineExceeded => "The deadline of the turn passed.",
+            Self::QueueExpired => "The turn waited too long for a worker.",
+            Self::WorkerDrained => "The worker shut down in the middle of the turn, and this agent is never run twice.",
+            Self::RedisUnavailable => {
+                "The store was away in the middle of the turn, and this agent is never run twice."
+            }
+            Self::OutputLimit => "The agent produced more than the limits allow.",
+            Self::HandbacksExhausted => "The turn was handed from worker to worker too often.",
+            Self::ContextBusy => "Task is already working.",
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! The turn as it is stored: one packed JSON blob (`turn:<id>` field `r`) beside the few fields that scripts change.
+
+use std::collections::BTreeMap;
+
+use a2a::Message;
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{ContextKey, ScopeKey, TaskId, TurnId};
+
+/// The version that this build writes. Readers accept it and the one before.
+pub const VERSION: u32 = 1;
+
+/// What happens to a turn whose attempt crashed after its agent began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CrashPolicy {
+    /// Run it again from the turn's start; what was streamed becomes void.
+    Restart,
+    /// At most once: the turn ends FAILED.
+    Fail,
+}
+
+/// Who sent the message. Never a token.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub struct Sender {
+    /// Tenant, empty without one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub tenant: String,
+    /// Stable subject, empty without authentication.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub subject: String,
+    /// What it may do.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub scopes: Vec<String>,
+}
+
+impl Sender {
+    /// The scope that this sender's tasks and contexts live in.
+    pub fn scope(&self) -> ScopeKey {
+        ScopeKey::of(&self.tenant, &self.subject)
+    }
+}
+
+/// Everything about a turn that never changes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TurnRecord {
+    /// Record version.
+    pub v: u32,
+    /// The turn.
+    pub turn: TurnId,
+    /// Its task.
+    pub task: TaskId,
+    /// The client's name of the context.
+    pub context_id: String,
+    /// Who sent it.
+    #[serde(default)]
+    pub sender: Sender,
+    /// The message, with task and context filled in.
+    pub message: Message,
+    /// Which agent runs it.
+    pub agent: String,
+    /// Which workers serve it.
+    pub pool: String,
+    /// What a crash does.
+    pub policy: CrashPolicy,
+    /// How many attempts it has.
+    pub attempts: u32,
+    /// How many uncharged hand-backs and requeues it has.
+    pub handbacks: u32,
+    /// When it was accepted (Redis ms, as stamped by the gateway).
+    pub submitted: u64,
+    /// When it stops being worth running (Redis ms).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<u64>,
+    /// How long it may wait for its first worker, in ms.
+    pub queue_age: u64,
+    /// Whether this turn created its task.
+    pub new_task: bool,
+    /// The media types that the client takes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub accepted_output_modes: Vec<String>,
+    /// W3C trace context of the request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<String>,
+    /// Request metadata that is not secret.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub metadata: BTreeMap<String, serde_json::Value>,
+}
+
+impl TurnRecord {
+    /// The scope of its sender.
+    pub fn scope(&self) -> ScopeKey {
+        self.sender.scope()
+    }
+
+    /// The key of its context.
+    pub fn context_key(&self, partitions: u16) -> ContextKey {
+        ContextKey::of(&self.scope(), &self.context_id, partitions).0
+    }
+}
+
+/// The counters that scripts keep for a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Tries {
+    /// Attempts that crashed after their agent began.
+    pub charged: u32,
+    /// Hand-backs and uncharged requeues.
+    pub handbacks: u32,
+    /// Attempts that opened (their first event is in the journal).
+    pub opened: u32,
+    /// Whether the last opened attempt has not been settled: its agent may have begun.
+    pub begun: bool,
+}

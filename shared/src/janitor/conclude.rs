@@ -1,0 +1,182 @@
+//! Carrying out a verdict: queue the turn again, look later, or end it with the events and the snapshot that belong to it.
+
+use crate::domain::class::Kind;
+use crate::domain::due::{Verdict, crashed, handed_back};
+use crate::domain::event;
+use crate::domain::fold::{Entry, Fold};
+use crate::domain::position::trim_below;
+use crate::domain::reason::FailReason;
+use crate::domain::state::End;
+use crate::ids::{ContextKey, LeaseToken, Nonce, Partition};
+use crate::platform::entropy;
+use crate::store::{ContextView, HistoryLength, Keep, LiveTurn, NewEvent, SettleEnd, Settled, Store, StoreError};
+
+/// An end that somebody decided.
+#[derive(Debug, Clone, Copy)]
+pub struct Conclusion {
+    /// How.
+    pub end: End,
+    /// Why, when it failed.
+    pub reason: Option<FailReason>,
+    /// Whether an operator should see it among the dead letters.
+    pub dead: bool,
+    /// Only when the lease has run out.
+    pub only_expired: bool,
+}
+
+/// Commits a verdict on a context, exactly as it was read.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn commit(
+    store: &Store,
+    view: &ContextView,
+    verdict: Verdict,
+    only_expired: bool,
+    keep: &Keep,
+) -> Result<Settled, StoreError> {
+    match verdict {
+        Verdict::Forget => store.settle_due(view, 0).await,
+        Verdict::Later { at } => store.settle_due(view, at).await,
+        Verdict::Requeue { charge, last, at } => {
+            let settled = store.settle_requeue(view, only_expired, charge, last, at).await?;
+            if let (Settled::Done, 0, Some(live)) = (settled, at, &view.live) {
+                // A lost bell costs a second: the janitor rings again.
+                drop(store.ring(&live.record.pool, view.partition, view.now).await);
+            }
+            Ok(settled)
+        }
+        Verdict::End { end, reason, dead } => {
+            conclude(
+                store,
+                view,
+                Conclusion {
+                    end,
+                    reason,
+                    dead,
+                    only_expired,
+                },
+                keep,
+            )
+            .await
+        }
+    }
+}
+
+/// Ends the live turn of a context, exactly as it was read.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn conclude(
+    store: &Store,
+    view: &ContextView,
+    conclusion: Conclusion,
+    keep: &Keep,
+) -> Result<Settled, StoreError> {
+    let Some(live) = &view.live else {
+        return Ok(Settled::Changed);
+    };
+    let Some(stored) = store.read_task(live.record.task, HistoryLength::Latest(0)).await? else {
+        return Ok(Settled::Changed);
+    };
+    if stored.last != live.last {
+        return Ok(Settled::Changed);
+    }
+    let stamp = view.now.max(stored.updated);
+    let nonce = Nonce(entropy::u64());
+    let event = closing_event(live, conclusion, stamp);
+    let kind = Kind {
+        turn: live.number,
+        class: event.class,
+    };
+    let entry = Entry {
+        id: live.last.after(1, nonce),
+        kind,
+        bytes: event.bytes(),
+    };
+    let mut fold = Fold::resume(live.last, live.number, stored.folded, None);
+    fold.apply(&entry)
+        .map_err(|e| StoreError::Refused { rule: e.to_string() })?;
+    let mut snapshot = fold.into_state();
+    let history = snapshot.take_messages();
+    let end = SettleEnd {
+        end: conclusion.end,
+        dead: conclusion.reason.filter(|_| conclusion.dead),
+        only_expired: conclusion.only_expired,
+        nonce,
+        stamp,
+        events: &[NewEvent {
+            kind,
+            bytes: entry.bytes,
+        }],
+        snapshot: &snapshot,
+        history: &history,
+        trim_below: trim_below(live.first),
+    };
+    store.settle_end(view, &end, keep).await
+}
+
+fn closing_event(live: &LiveTurn, conclusion: Conclusion, stamp: u64) -> event::Event {
+    match conclusion.reason {
+        Some(reason) => event::failed(&live.record, reason, stamp),
+        None => event::ended(&live.record, conclusion.end, None, None, stamp),
+    }
+}
+
+/// Why a worker gives a turn back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// It stops, or Redis was away, or acknowledged writes were lost: nothing is charged. A begun at-most-once turn ends with
+    /// this reason.
+    HandOver(FailReason),
+    /// The attempt crashed: it is charged.
+    Crash,
+}
+
+/// What became of a turn that was given back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GivenBack {
+    /// Another worker will run it.
+    Queued,
+    /// It ended.
+    Ended(End),
+    /// It was not this worker's any more.
+    Gone,
+}
+
+/// How often a give-back is judged anew when the context changes under it.
+const ROUNDS: usize = 8;
+
+/// Gives a leased turn back. The agent must be gone and its events flushed or given up.
+///
+/// # Errors
+/// [`StoreError`]; repeat it until Redis answers, the token makes that safe.
+pub async fn give_back(
+    store: &Store,
+    partition: Partition,
+    context: &ContextKey,
+    token: &LeaseToken,
+    why: Why,
+    keep: &Keep,
+) -> Result<GivenBack, StoreError> {
+    for _ in 0..ROUNDS {
+        let view = store.read_context(partition, context).await?;
+        let Some(live) = view.live.as_ref().filter(|live| live.token.as_ref() == Some(token)) else {
+            return Ok(GivenBack::Gone);
+        };
+        let verdict = match why {
+            Why::HandOver(reason) => handed_back(&live.record, live.tries, live.canceled, reason, view.now),
+            Why::Crash if live.canceled => {
+                handed_back(&live.record, live.tries, true, FailReason::AgentError, view.now)
+            }
+            Why::Crash => crashed(&live.record, live.tries),
+        };
+        if commit(store, &view, verdict, false, keep).await? == Settled::Done {
+            return Ok(match verdict {
+                Verdict::End { end, .. } => GivenBack::Ended(end),
+                Verdict::Forget | Verdict::Later { .. } | Verdict::Requeue { .. } => GivenBack::Queued,
+            });
+        }
+    }
+    Ok(GivenBack::Gone)
+}

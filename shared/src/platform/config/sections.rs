@@ -1,0 +1,203 @@
+//! Every section of the configuration, and the whole of them.
+//!
+//! They are together here because one TOML file serves both processes: a worker must know that `[gateway] listen` is a
+//! key to be able to refuse one that is not.
+
+mod keep;
+mod process;
+mod redis;
+mod turn;
+
+use std::fmt;
+
+pub use keep::{LimitSettings, RetentionSettings, SecretSettings};
+pub use process::{
+    AdminSettings, DrainSettings, GATEWAY_ADMIN, GatewaySettings, LogFormat, LogSettings, WORKER_ADMIN, WorkerSettings,
+};
+pub use redis::RedisSettings;
+pub use turn::{CancelSettings, LeaseSettings, SendSettings, StreamSettings, TurnSettings};
+
+use super::mask::mask_table;
+use super::{ConfigErrors, Section, SectionInfo, Source};
+
+/// Sections whose tables belong to the processes: `[agents.<name>]`.
+pub(super) const FREE_FORM: [&str; 1] = ["agents"];
+
+/// Declares [`Settings`] and the list of sections from one list.
+macro_rules! sections {
+    ($($(#[doc = $doc:literal])+ $field:ident : $section:ty,)+) => {
+        /// Every section in the order of the documentation.
+        pub const SECTIONS: &[SectionInfo] = &[$(<$section as Section>::INFO),+];
+
+        /// The whole configuration of a process.
+        #[derive(Clone, Default, PartialEq)]
+        pub struct Settings {
+            $($(#[doc = $doc])+ pub $field: $section,)+
+            /// The raw `[agents.<name>]` tables; each process reads what it needs of them.
+            pub agents: toml::Table,
+        }
+
+        impl Settings {
+            pub(super) fn read(source: &Source, errors: &mut ConfigErrors) -> Self {
+                let mut settings = Self {
+                    $($field: read_section(source, errors),)+
+                    agents: agents_of(source),
+                };
+                settings.redis.read_password_file(errors);
+                settings
+            }
+
+            /// Every section with its values as TOML, `None` where unset, secrets masked.
+            pub(super) fn printed(&self) -> Vec<(SectionInfo, Vec<Option<String>>)> {
+                vec![$((<$section as Section>::INFO, self.$field.printed()),)+]
+            }
+        }
+
+        // By hand: the tables of the agents may hold credentials.
+        impl fmt::Debug for Settings {
+            fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter
+                    .debug_struct("Settings")
+                    $(.field(stringify!($field), &self.$field))+
+                    .field("agents", &mask_table(&self.agents))
+                    .finish()
+            }
+        }
+    };
+}
+
+sections! {
+    /// Where the shared state is.
+    redis: RedisSettings,
+    /// The gateway's listener.
+    gateway: GatewaySettings,
+    /// The listener for operators.
+    admin: AdminSettings,
+    /// Ownership of contexts.
+    lease: LeaseSettings,
+    /// What a worker takes.
+    worker: WorkerSettings,
+    /// Bounds of one turn.
+    turn: TurnSettings,
+    /// Open streams.
+    stream: StreamSettings,
+    /// Blocking calls.
+    send: SendSettings,
+    /// Cancelling.
+    cancel: CancelSettings,
+    /// When new work is refused.
+    limits: LimitSettings,
+    /// How long things are kept.
+    retention: RetentionSettings,
+    /// What must never be stored.
+    secrets: SecretSettings,
+    /// Stopping.
+    drain: DrainSettings,
+    /// Logging.
+    log: LogSettings,
+}
+
+/// Reads a section, and checks its rules only if each of its keys could be read: a rule between a default that stands
+/// in for a broken value and another value would be reported without being broken.
+fn read_section<S: Section>(source: &Source, errors: &mut ConfigErrors) -> S {
+    let before = errors.len();
+    let section = S::read(source, errors);
+    if errors.len() == before {
+        section.validate(errors);
+    }
+    section
+}
+
+fn agents_of(source: &Source) -> toml::Table {
+    let file = source.file.as_ref();
+    file.and_then(|file| file.table.get("agents"))
+        .and_then(toml::Value::as_table)
+        .cloned()
+        .unwrap_or_default()
+}
+
+/// Whether `text` is `1..=longest` characters that `allowed` admits.
+fn is_name(text: &str, longest: usize, allowed: impl Fn(u8) -> bool) -> bool {
+    (1..=longest).contains(&text.len()) && text.bytes().all(allowed)
+}
+
+fn require_longer_than_zero(errors: &mut ConfigErrors, key: &str, value: std::time::Duration) {
+    errors.require(!value.is_zero(), key, &value, "must be longer than zero");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Loader, Setting as _};
+    use super::*;
+
+    /// The errors when `pairs` are set on top of the defaults.
+    pub(super) fn errors_with(pairs: &[(&str, &str)]) -> Vec<String> {
+        let loader = pairs
+            .iter()
+            .fold(Loader::new(), |loader, (key, value)| loader.set(*key, *value));
+        loader
+            .load()
+            .err()
+            .map(|errors| errors.iter().map(ToString::to_string).collect())
+            .unwrap_or_default()
+    }
+
+    #[test]
+    fn every_default_is_of_its_form_and_breaks_no_rule() {
+        let mut errors = ConfigErrors::new();
+        let settings = Settings::read(&Source::default(), &mut errors);
+        assert_eq!(errors, ConfigErrors::new());
+        assert_eq!(settings, Settings::default());
+    }
+
+    #[test]
+    fn every_key_says_what_it_is_in_full_sentences() {
+        for section in SECTIONS {
+            assert!(section.doc_text().ends_with('.'), "[{}]", section.name);
+            for field in section.fields {
+                let text = field.doc_text();
+                assert!(text.len() > 40 && text.ends_with('.'), "{}: {text}", field.path());
+            }
+        }
+    }
+
+    #[test]
+    fn names_of_sections_and_keys_are_unique() {
+        let mut names: Vec<String> = SECTIONS
+            .iter()
+            .flat_map(|info| info.fields)
+            .map(super::super::Field::env)
+            .collect();
+        let count = names.len();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+
+    #[test]
+    fn settings_are_debugged_without_secrets() {
+        let settings = Loader::new()
+            .text(
+                "f",
+                "[agents.a]\napi_key = \"hunter2\"\n[redis]\npassword = \"hunter2\"",
+            )
+            .load()
+            .unwrap();
+        assert!(!format!("{settings:?}").contains("hunter2"));
+    }
+
+    #[test]
+    fn zero_is_refused_where_it_would_mean_never_or_always() {
+        for section in SECTIONS {
+            for field in section
+                .fields
+                .iter()
+                .filter(|field| field.expected == std::time::Duration::EXPECTED)
+            {
+                let path = field.path();
+                let errors = errors_with(&[(&path, "0s")]);
+                assert_eq!(errors.is_empty(), path == "drain.delay", "{path}: {errors:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! Sections about the processes themselves: `[gateway]`, `[admin]`, `[worker]`, `[drain]`, `[log]`.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use super::{is_name, require_longer_than_zero};
+use crate::platform::config::{ByteSize, ConfigErrors, ServiceUrl, Setting, Validate};
+
+/// Where a gateway's admin listener is unless told otherwise. Loopback: it has no authentication.
+pub const GATEWAY_ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 41243);
+/// Where a worker's admin listener is unless told otherwise; another port, so that both can run on one machine.
+pub const WORKER_ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 41244);
+
+/// Smaller than this no header of a browser or proxy fits.
+const LEAST_HEADER: ByteSize = ByteSize::new(8 << 10);
+/// The parser allots its buffer at once.
+const MOST_HEADER: ByteSize = ByteSize::new(1 << 20);
+
+crate::settings! {
+    /// The listener that clients of the A2A protocol reach. Only gateways read it.
+    pub struct GatewaySettings in "gateway" {
+        /// Address and port of the A2A listener; port 0 takes a free one. Loopback by default, so that nothing is open
+        /// to the network before someone decides so.
+        listen: SocketAddr = "127.0.0.1:41242",
+        /// The address clients reach the gateway at, written into the agent card: http:// or https://, without a slash
+        /// at its end. Unset: built from `listen`, which is wrong behind a proxy.
+        public_url: Option<ServiceUrl> = "",
+        /// Largest request body; a larger one is answered 413.
+        body_limit: ByteSize = "8MiB",
+        /// Largest request head, 8KiB to 1MiB; a larger one is answered 431.
+        header_limit: ByteSize = "32KiB",
+        /// How long a client may take to send the request head. Without such a bound slow clients hold connections.
+        header_timeout: Duration = "10s",
+        /// How long an operation that waits for no turn may take, its body included, before it is answered 408 or 503.
+        /// Blocking sends and streams have bounds of their own.
+        request_timeout: Duration = "30s",
+        /// Open connections at once; further ones wait to be accepted. Each stream holds one, and each takes a file
+        /// descriptor.
+        max_connections: NonZeroUsize = "10000",
+    }
+}
+
+impl Validate for GatewaySettings {
+    fn validate(&self, errors: &mut ConfigErrors) {
+        if let Some(url) = &self.public_url {
+            let web = matches!(url.scheme(), "http" | "https") && !url.expose().ends_with('/') && !url.has_password();
+            let rule = "must start with http:// or https://, without credentials and without a slash at its end";
+            errors.require(web, "gateway.public_url", url, rule);
+        }
+        errors.require(
+            self.body_limit.get() > 0,
+            "gateway.body_limit",
+            &self.body_limit,
+            "must be above zero",
+        );
+        let head = (LEAST_HEADER..=MOST_HEADER).contains(&self.header_limit);
+        errors.require(
+            head,
+            "gateway.header_limit",
+            &self.header_limit,
+            "must be from 8KiB to 1MiB",
+        );
+        require_longer_than_zero(errors, "gateway.header_timeout", self.header_timeout);
+        require_longer_than_zero(errors, "gateway.request_timeout", self.request_timeout);
+    }
+}
+
+crate::settings! {
+    /// The listener for operators: /livez, /readyz and /metrics. It has no authentication and must not be reachable
+    /// from outside.
+    pub struct AdminSettings in "admin" {
+        /// Address and port; port 0 takes a free one. Unset: 127.0.0.1:41243 for a gateway, 127.0.0.1:41244 for a
+        /// worker. Two processes on one machine that share a file need it unset or set apart.
+        listen: Option<SocketAddr> = "",
+    }
+}
+
+impl Validate for AdminSettings {
+    fn validate(&self, _: &mut ConfigErrors) {}
+}
+
+crate::settings! {
+    /// What a worker takes. Only workers read it.
+    pub struct WorkerSettings in "worker" {
+        /// Turns that run here at once. More than the machine can feed makes all of them slow; what has no slot waits
+        /// in the queue for another worker.
+        slots: NonZeroUsize = "64",
+        /// The pools whose turns are taken: 1 to 32 of a-z, 0-9, _ and - each. A pool no worker takes stands still.
+        pools: Vec<String> = "default",
+        /// Name of this worker in Redis, logs and metrics: 1 to 64 of A-Z, a-z, 0-9, dot, _ and -. Unset: a new random
+        /// one at every start. Two running workers of one name fence each other off.
+        id: Option<String> = "",
+    }
+}
+
+impl Validate for WorkerSettings {
+    fn validate(&self, errors: &mut ConfigErrors) {
+        let pool = |name: &String| is_name(name, 32, |c| matches!(c, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-'));
+        let pools = !self.pools.is_empty() && self.pools.iter().all(pool);
+        errors.require(
+            pools,
+            "worker.pools",
+            &self.pools,
+            "must be names of 1 to 32 of a-z, 0-9, _ and -",
+        );
+        let letter = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'.' | b'_' | b'-');
+        let id = self.id.as_ref().is_none_or(|id| is_name(id, 64, letter));
+        errors.require(
+            id,
+            "worker.id",
+            &self.id,
+            "must be 1 to 64 of A-Z, a-z, 0-9, dot, _ and -",
+        );
+    }
+}
+
+crate::settings! {
+    /// Stopping after SIGTERM. A second signal stops at once.
+    pub struct DrainSettings in "drain" {
+        /// How long a gateway still accepts after /readyz has turned 503, so that load balancers notice. Longer than
+        /// the interval of their probes, or clients meet a closed port. Workers do not wait: they stop taking at once.
+        delay: Duration = "5s",
+        /// How long running turns, streams and blocking calls may go on. What runs then is handed to other workers, and
+        /// the last fifth of it closes streams, paced. Must be shorter than the time the platform gives before SIGKILL
+        /// (terminationGracePeriodSeconds), or turns wait for their leases to run out instead.
+        deadline: Duration = "10m",
+    }
+}
+
+impl Validate for DrainSettings {
+    fn validate(&self, errors: &mut ConfigErrors) {
+        require_longer_than_zero(errors, "drain.deadline", self.deadline);
+        let rule = "must be shorter than drain.deadline, else nothing is left to finish running work";
+        errors.require(
+            self.delay < self.deadline || self.deadline.is_zero(),
+            "drain.delay",
+            &self.delay,
+            rule,
+        );
+    }
+}
+
+/// How log lines are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line, for machines.
+    Json,
+}
+
+impl Setting for LogFormat {
+    const EXPECTED: &'static str = "\"text\" or \"json\"";
+
+    fn parse(text: &str) -> Option<Self> {
+        match text.trim() {
+            "text" => Some(Self::Text),
+            "json" => Some(Self::Json),
+            _ => None,
+        }
+    }
+
+    fn print(&self) -> Option<String> {
+        let text = match self {
+            Self::Text => "text",
+            Self::Json => "json",
+        };
+        Some(format!("\"{text}\""))
+    }
+}
+
+crate::settings! {
+    /// What is logged, to standard error.
+    pub struct LogSettings in "log" {
+        /// Least severe level written: error, warn, info, debug, trace or off; more narrowly by module, as in
+        /// "info,relevo_worker=debug". Debug logs several lines for every event of a turn.
+        level: String = "info",
+        /// How lines are written: text for people, json for machines.
+        format: LogFormat = "text",
+    }
+}
+
+impl Validate for LogSettings {
+    fn validate(&self, errors: &mut ConfigErrors) {
+        let rule = "must be error, warn, info, debug, trace or off, or such levels by module as in \
+                    \"info,relevo_worker=debug\"";
+        errors.require(
+            crate::platform::logging::is_filter(&self.level),
+            "log.level",
+            &self.level,
+            rule,
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::errors_with;
+
+    #[test]
+    fn a_public_url_can_be_put_into_a_card() {
+        for (url, errors) in [
+            ("https://agents.example.com", 0),
+            ("http://h:8080/base", 0),
+            ("https://h/", 1),
+            ("ftp://h", 1),
+            ("https://u:p@h", 1),
+            ("agents.example.com", 1),
+        ] {
+            assert_eq!(errors_with(&[("gateway.public_url", url)]).len(), errors, "{url}");
+        }
+    }
+
+    #[test]
+    fn limits_of_a_request_keep_their_range() {
+        assert_eq!(errors_with(&[("gateway.header_limit", "1KiB")]).len(), 1);
+        assert_eq!(errors_with(&[("gateway.header_limit", "2MiB")]).len(), 1);
+        assert_eq!(errors_with(&[("gateway.body_limit", "0")]).len(), 1);
+        assert_eq!(errors_with(&[("gateway.max_connections", "0")]).len(), 1);
+    }
+
+    #[test]
+    fn a_worker_takes_from_at_least_one_pool() {
+        assert_eq!(errors_with(&[("worker.pools", "")]).len(), 1);
+        assert_eq!(errors_with(&[("worker.pools", "default,Large Ones")]).len(), 1);
+        assert_eq!(errors_with(&[("worker.pools", "default, large")]).len(), 0);
+    }
+
+    #[test]
+    fn the_name_of_a_worker_needs_no_escaping() {
+        assert_eq!(errors_with(&[("worker.id", "worker-0.a_B")]).len(), 0);
+        assert_eq!(errors_with(&[("worker.id", "a:b")]).len(), 1);
+    }
+
+    #[test]
+    fn the_delay_leaves_time_to_finish() {
+        assert_eq!(errors_with(&[("drain.delay", "10m")]).len(), 1);
+        assert_eq!(errors_with(&[("drain.delay", "0s")]).len(), 0);
+    }
+
+    #[test]
+    fn a_misspelled_level_is_refused() {
+        for (level, errors) in [
+            ("debug", 0),
+            ("off", 0),
+            ("info,relevo_worker=debug", 0),
+            ("inof", 1),
+            ("a=b", 1),
+        ] {
+            assert_eq!(errors_with(&[("log.level", level)]).len(), errors, "{level}");
+        }
+        assert_eq!(errors_with(&[("log.format", "yaml")]).len(), 1);
+    }
+}

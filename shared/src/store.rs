@@ -1,0 +1,124 @@
+//! The only code that speaks Redis: keys, typed scripts, one module per aggregate.
+//!
+//! Three sentences carry it: every script is safe to send twice; every append names what it follows; every live turn sits in
+//! exactly one timer index (`due`). What a script must decide about A2A is decided in [`crate::domain`] and handed to it as bytes.
+//! Callers see domain verbs (submit, take, emit, finish, renew, settle), never Redis verbs or Redis types.
+
+mod bell;
+mod connection;
+mod dead;
+mod doorbell;
+mod error;
+mod journal;
+mod keys;
+mod layout;
+mod leases;
+mod metrics;
+mod overview;
+mod retention;
+mod script;
+mod settle;
+mod subscriber;
+mod sweep;
+mod tasks;
+mod turns;
+mod workers;
+
+pub use bell::BellWaiter;
+pub use connection::{ConnectOptions, Preflight};
+pub use dead::DeadTurn;
+pub use doorbell::Doorbell;
+pub use error::{Retry, StoreError};
+pub use journal::{Batch, EmitReply, Finish, JournalRead, NewEvent, Open};
+pub use keys::{Keys, documented as documented_keys};
+pub use leases::{Held, LeaseClient, Renewed};
+pub use metrics::StoreMetrics;
+pub use overview::{Overview, RunningTurn};
+pub use retention::Keep;
+pub use script::{SCRIPTS, ScriptText};
+pub use settle::{ContextView, LiveTurn, SettleEnd, Settled};
+pub use subscriber::{Heard, Subscriber, SubscriberHandle};
+pub use sweep::Swept;
+pub use tasks::{HistoryLength, ListFilter, Listed, StoredTask};
+pub use turns::{Refused, Submit, Submitted, Take, Taken, Took};
+pub use workers::WorkerSeen;
+
+use std::sync::Arc;
+
+use crate::ids::{ContextKey, Layout, Partition, ScopeKey, TaskId};
+use connection::Link;
+use script::Scripts;
+
+/// A handle on Redis. Cheap to clone.
+#[derive(Clone)]
+pub struct Store {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    link: Link,
+    keys: Keys,
+    scripts: Scripts,
+    metrics: StoreMetrics,
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store")
+            .field("keys", &self.inner.keys)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Store {
+    /// Connects, checks that this Redis can be used (version, eviction, layout) and returns the handle.
+    ///
+    /// # Errors
+    /// [`StoreError`]: unreachable, or a reason why this Redis must not be used.
+    pub async fn connect(options: &ConnectOptions, metrics: StoreMetrics) -> Result<Self, StoreError> {
+        let layout = Layout::new(options.partitions).map_err(|source| StoreError::Refused {
+            rule: source.to_string(),
+        })?;
+        let link = Link::open(options)?;
+        let keys = Keys::new(&options.prefix, layout)?;
+        let store = Self {
+            inner: Arc::new(Inner {
+                link,
+                keys,
+                scripts: Scripts::new(),
+                metrics,
+            }),
+        };
+        store.preflight().await?;
+        store.agree_on_layout().await?;
+        Ok(store)
+    }
+
+    /// Where everything lies.
+    pub fn keys(&self) -> &Keys {
+        &self.inner.keys
+    }
+
+    /// P.
+    pub fn partitions(&self) -> u16 {
+        self.inner.keys.layout().partitions()
+    }
+
+    /// The key and the partition of a context.
+    pub fn place(&self, scope: &ScopeKey, context_id: &str) -> (ContextKey, Partition) {
+        ContextKey::of(scope, context_id, self.partitions())
+    }
+
+    /// Whether an id can be one of ours: its partition exists.
+    pub fn may_hold(&self, task: TaskId) -> bool {
+        task.partition().0 < self.partitions()
+    }
+
+    fn link(&self) -> &Link {
+        &self.inner.link
+    }
+
+    fn metrics(&self) -> &StoreMetrics {
+        &self.inner.metrics
+    }
+}

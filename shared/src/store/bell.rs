@@ -1,0 +1,94 @@
+//! The bell: which partitions hold undelivered turns. A hint, rung by commands of its own; the janitor rings again what was lost.
+
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{RedisError, Value};
+
+use super::connection::command;
+use super::script::text;
+use super::{Store, StoreError};
+use crate::ids::Partition;
+
+/// Bells live in one slot of their own; all go over one connection.
+const LANE: usize = 1;
+
+impl Store {
+    /// Says that a partition holds an undelivered turn. `now` is Redis ms: the oldest is answered first.
+    ///
+    /// # Errors
+    /// [`StoreError`]; callers may ignore it, the janitor rings within a second.
+    pub async fn ring(&self, pool: &str, partition: Partition, now: u64) -> Result<(), StoreError> {
+        let mut ring = command("ZADD");
+        ring.arg(self.keys().bell(pool)).arg("NX").arg(now).arg(partition.0);
+        self.one("ZADD", LANE, &ring).await.map(drop)
+    }
+
+    /// Takes the partition that waits longest, without waiting.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn answer_bell(&self, pool: &str) -> Result<Option<Partition>, StoreError> {
+        let mut pop = command("ZPOPMIN");
+        pop.arg(self.keys().bell(pool));
+        let value = self.one("ZPOPMIN", LANE, &pop).await?;
+        Ok(member(&value, 0).filter(|p| p.0 < self.partitions()))
+    }
+
+    /// A waiter with a connection of its own.
+    pub fn bell_waiter(&self, pool: &str) -> BellWaiter {
+        BellWaiter {
+            store: self.clone(),
+            key: self.keys().bell(pool),
+            connection: None,
+        }
+    }
+}
+
+/// Waits for the bell on a dedicated connection.
+pub struct BellWaiter {
+    store: Store,
+    key: String,
+    connection: Option<MultiplexedConnection>,
+}
+
+impl std::fmt::Debug for BellWaiter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BellWaiter")
+            .field("key", &self.key)
+            .finish_non_exhaustive()
+    }
+}
+
+impl BellWaiter {
+    /// Waits up to `limit` for a partition. A call that is given up may swallow a bell: the janitor rings again.
+    ///
+    /// # Errors
+    /// [`StoreError`]; the connection is dropped then.
+    pub async fn wait(&mut self, limit: Duration) -> Result<Option<Partition>, StoreError> {
+        let answer = self.wait_once(limit).await;
+        if answer.is_err() {
+            self.connection = None;
+        }
+        let value = answer.map_err(|source| StoreError::from_redis("BZPOPMIN", source))?;
+        Ok(member(&value, 1).filter(|p| p.0 < self.store.partitions()))
+    }
+
+    async fn wait_once(&mut self, limit: Duration) -> Result<Value, RedisError> {
+        // Taken out while it waits: a wait that is given up must not leave its reply to the next one.
+        let mut connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => self.store.link().dedicated(limit).await?,
+        };
+        let mut pop = command("BZPOPMIN");
+        pop.arg(&self.key).arg(limit.as_secs_f64());
+        let value = connection.send_packed_command(&pop).await?.extract_error()?;
+        self.connection = Some(connection);
+        Ok(value)
+    }
+}
+
+fn member(value: &Value, at: usize) -> Option<Partition> {
+    let Value::Array(values) = value else { return None };
+    text(values.get(at)?)?.parse().ok().map(Partition)
+}

@@ -1,0 +1,301 @@
+//! Journals: appended by `emit` and `finish` under the fence, read by position.
+
+use a2a::{Message, TaskState};
+use redis::Value;
+
+use super::connection::command;
+use super::retention::Keep;
+use super::script::{Args, Name, Reply, text};
+use super::turns::json;
+use super::{Store, StoreError};
+use crate::domain::class::{Class, Kind};
+use crate::domain::fold::{Entry, Folded};
+use crate::domain::position::read_is_continuous;
+use crate::domain::state::{self, End};
+use crate::ids::{ContextKey, EntryId, Epoch, LeaseToken, Nonce, Partition, TaskId, TurnId};
+
+/// An event ready to be appended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewEvent {
+    /// What it means.
+    pub kind: Kind,
+    /// The bytes that everyone receives.
+    pub bytes: Vec<u8>,
+}
+
+/// Whether a batch opens its attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Open {
+    /// No: the attempt is open.
+    No,
+    /// The first attempt: begins with WORKING.
+    Working,
+    /// A later one: begins with a boundary, and the snapshot goes back to the turn's start.
+    Boundary,
+}
+
+impl Open {
+    fn word(self) -> &'static str {
+        match self {
+            Self::No => "",
+            Self::Working => "working",
+            Self::Boundary => "boundary",
+        }
+    }
+}
+
+/// Events that one attempt appends in one step.
+#[derive(Debug)]
+pub struct Batch<'a> {
+    /// Where.
+    pub partition: Partition,
+    /// The context that is leased.
+    pub context: &'a ContextKey,
+    /// Fencing number.
+    pub epoch: Epoch,
+    /// The right to write.
+    pub token: &'a LeaseToken,
+    /// The turn.
+    pub turn: TurnId,
+    /// The task whose journal it is.
+    pub task: TaskId,
+    /// The entry it follows.
+    pub prev: EntryId,
+    /// Fresh for each batch, kept for its repeats.
+    pub nonce: Nonce,
+    /// Time of the last event (Redis ms).
+    pub stamp: u64,
+    /// The state after the batch.
+    pub state: TaskState,
+    /// Whether it opens the attempt.
+    pub open: Open,
+    /// The folded state after the batch, when it is time to keep one.
+    pub snapshot: Option<&'a Folded>,
+    /// The events.
+    pub events: &'a [NewEvent],
+}
+
+/// How an attempt ends, beside its last batch.
+#[derive(Debug)]
+pub struct Finish<'a> {
+    /// How.
+    pub end: End,
+    /// The folded state after the end, without what the history receives.
+    pub snapshot: &'a Folded,
+    /// What the stored history receives.
+    pub history: &'a [Message],
+    /// The first entry of the journal to keep.
+    pub trim_below: Option<EntryId>,
+    /// Retention.
+    pub keep: &'a Keep,
+}
+
+/// What became of a batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EmitReply {
+    /// It is in the journal; `last` is its last entry.
+    Done {
+        /// The journal's end.
+        last: EntryId,
+        /// Redis ms.
+        now: u64,
+        /// Whether the batch had been written before.
+        repeat: bool,
+    },
+    /// The lease is gone: nothing was written and nothing will be.
+    Fenced,
+    /// The journal is not as it was: acknowledged entries were lost. Nothing was written.
+    Diverged,
+    /// The turn was cancelled: only an end CANCELED is accepted.
+    Canceled,
+}
+
+/// A read of a journal from a position.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum JournalRead {
+    /// What follows the position, in order; may be empty.
+    Entries(Vec<Entry>),
+    /// The position does not exist (any more).
+    Gap,
+}
+
+impl Store {
+    /// Appends a batch. Safe to send twice.
+    ///
+    /// # Errors
+    /// [`StoreError`]; after `Unavailable` the same call resolves it.
+    pub async fn emit(&self, batch: &Batch<'_>) -> Result<EmitReply, StoreError> {
+        let mut args = self.batch_args(batch);
+        args.push(match batch.snapshot {
+            Some(snapshot) => json("snapshot", snapshot)?,
+            None => Vec::new(),
+        });
+        events_args(&mut args, batch.events);
+        let reply = self.run(Name::Emit, batch.partition, &args).await?;
+        emit_reply(reply)
+    }
+
+    /// Appends the last batch of an attempt and frees its context. Safe to send twice.
+    ///
+    /// # Errors
+    /// [`StoreError`]; after `Unavailable` the same call resolves it.
+    pub async fn finish(&self, batch: &Batch<'_>, finish: &Finish<'_>) -> Result<EmitReply, StoreError> {
+        let mut args = self.batch_args(batch);
+        let class = if finish.end.is_terminal() {
+            Class::Terminal
+        } else {
+            Class::Interrupted
+        };
+        args.push(json("snapshot", finish.snapshot)?)
+            .push(class.letter().to_string())
+            .flag(finish.end == End::Canceled)
+            .push(finish.trim_below.map(|id| id.to_string()).unwrap_or_default());
+        Self::keep_args(&mut args, finish.keep, finish.end.is_terminal());
+        history_args(&mut args, finish.history)?;
+        events_args(&mut args, batch.events);
+        let reply = self.run(Name::Finish, batch.partition, &args).await?;
+        emit_reply(reply)
+    }
+
+    fn batch_args(&self, batch: &Batch<'_>) -> Args {
+        let mut args = Args::new();
+        args.push(self.publish())
+            .push(batch.context.as_str())
+            .number(batch.epoch.0)
+            .push(batch.token.as_str())
+            .push(batch.turn.to_string())
+            .push(batch.task.to_string())
+            .push(batch.prev.to_string())
+            .push(batch.nonce.to_string())
+            .number(batch.stamp)
+            .push(state::word(&batch.state))
+            .push(batch.open.word());
+        args
+    }
+
+    /// Reads up to `count` entries after `position`. The read begins at the position itself, so that a position that no longer
+    /// exists is noticed.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn read_journal(&self, task: TaskId, position: EntryId, count: usize) -> Result<JournalRead, StoreError> {
+        let value = self
+            .one(
+                "XRANGE",
+                usize::from(task.partition().0),
+                &self.range(task, position, count),
+            )
+            .await?;
+        judge_read(position, parse_entries(value)?)
+    }
+
+    /// The same for many journals in one write.
+    ///
+    /// # Errors
+    /// [`StoreError`] when none could be read.
+    pub async fn read_journals(
+        &self,
+        positions: &[(TaskId, EntryId)],
+        count: usize,
+    ) -> Result<Vec<Result<JournalRead, StoreError>>, StoreError> {
+        if positions.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut pipeline = redis::Pipeline::with_capacity(positions.len());
+        for (task, position) in positions {
+            pipeline.add_command(self.range(*task, *position, count));
+        }
+        let values = self.link().pipeline(0, &pipeline, positions.len()).await;
+        let values = values.map_err(|source| StoreError::from_redis("XRANGE", source))?;
+        let judge = |(value, (_, position)): (Value, &(TaskId, EntryId))| judge_read(*position, parse_entries(value)?);
+        Ok(values.into_iter().zip(positions).map(judge).collect())
+    }
+
+    fn range(&self, task: TaskId, position: EntryId, count: usize) -> redis::Cmd {
+        let mut range = command("XRANGE");
+        let from = if position == EntryId::START {
+            "-".to_owned()
+        } else {
+            position.to_string()
+        };
+        range
+            .arg(self.keys().journal(task))
+            .arg(from)
+            .arg("+")
+            .arg("COUNT")
+            .arg(count.saturating_add(1));
+        range
+    }
+}
+
+fn judge_read(position: EntryId, mut entries: Vec<Entry>) -> Result<JournalRead, StoreError> {
+    if !read_is_continuous(position, entries.first().map(|e| e.id)) {
+        return Ok(JournalRead::Gap);
+    }
+    if position != EntryId::START && !entries.is_empty() {
+        entries.remove(0);
+    }
+    Ok(JournalRead::Entries(entries))
+}
+
+pub(super) fn history_args(args: &mut Args, history: &[Message]) -> Result<(), StoreError> {
+    args.number(history.len() as u64);
+    for message in history {
+        args.push(json("message", message)?);
+    }
+    Ok(())
+}
+
+pub(super) fn events_args(args: &mut Args, events: &[NewEvent]) {
+    args.number(events.len() as u64);
+    for event in events {
+        args.push(&event.bytes).push(event.kind.to_string());
+    }
+}
+
+fn emit_reply(mut reply: Reply) -> Result<EmitReply, StoreError> {
+    Ok(match reply.tag.as_str() {
+        "DONE" => EmitReply::Done {
+            last: reply.parsed()?,
+            now: reply.parsed()?,
+            repeat: reply.flag()?,
+        },
+        "FENCED" => EmitReply::Fenced,
+        "DIVERGED" => EmitReply::Diverged,
+        "CANCELLED" => EmitReply::Canceled,
+        _ => return Err(reply.unknown()),
+    })
+}
+
+/// Reads the reply of an XRANGE.
+pub(super) fn parse_entries(value: Value) -> Result<Vec<Entry>, StoreError> {
+    let Value::Array(rows) = value else {
+        return Err(StoreError::corrupt("journal", "not a list"));
+    };
+    rows.into_iter().map(parse_entry).collect()
+}
+
+fn parse_entry(row: Value) -> Result<Entry, StoreError> {
+    let wrong = || StoreError::corrupt("journal", "an entry is not readable");
+    let Value::Array(mut row) = row else {
+        return Err(wrong());
+    };
+    let (Some(Value::Array(fields)), Some(id)) = (row.pop(), row.pop()) else {
+        return Err(wrong());
+    };
+    let id = text(&id).and_then(|t| t.parse().ok()).ok_or_else(wrong)?;
+    let (mut kind, mut bytes) = (None, None);
+    let mut fields = fields.into_iter();
+    while let (Some(name), Some(value)) = (fields.next(), fields.next()) {
+        match (text(&name).as_deref(), value) {
+            (Some("e"), Value::BulkString(event)) => bytes = Some(event),
+            (Some("k"), value) => kind = text(&value).and_then(|t| t.parse().ok()),
+            _ => {}
+        }
+    }
+    Ok(Entry {
+        id,
+        kind: kind.ok_or_else(wrong)?,
+        bytes: bytes.ok_or_else(wrong)?,
+    })
+}

@@ -1,0 +1,334 @@
+//! The only place a key is formatted. Every key is `<prefix>:{<tag>}:<name>`; the tag is the partition's.
+//!
+//! Scripts receive [`Keys::meta`] as KEYS\[1\] and derive the names listed here from its prefix.
+
+use super::StoreError;
+use crate::ids::{ContextKey, Layout, Partition, ScopeKey, TaskId, TurnId};
+
+/// Formats keys.
+#[derive(Debug, Clone)]
+pub struct Keys {
+    prefix: String,
+    bases: Vec<String>,
+    layout: Layout,
+}
+
+impl Keys {
+    /// # Errors
+    /// [`StoreError::Refused`] for a prefix that is not `[a-z0-9_-]{1,32}`: a brace in it would move every key.
+    pub fn new(prefix: &str, layout: Layout) -> Result<Self, StoreError> {
+        let fits = (1..=32).contains(&prefix.len())
+            && prefix
+                .bytes()
+                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'_' | b'-'));
+        if !fits {
+            let rule = format!("redis.prefix must be 1 to 32 characters of [a-z0-9_-], not `{prefix}`");
+            return Err(StoreError::Refused { rule });
+        }
+        let bases = layout
+            .all()
+            .map(|p| format!("{prefix}:{{{}}}:", layout.tag(p).unwrap_or_default()))
+            .collect();
+        Ok(Self {
+            prefix: prefix.to_owned(),
+            bases,
+            layout,
+        })
+    }
+
+    /// How the partitions are laid out.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn base(&self, partition: Partition) -> &str {
+        // Ids of other layouts are refused before they come here (`Store::may_hold`); partition 0 always exists.
+        self.bases
+            .get(usize::from(partition.0))
+            .or(self.bases.first())
+            .map_or("", String::as_str)
+    }
+
+    /// Hash: server run id, grace, janitor stamp.
+    pub fn meta(&self, partition: Partition) -> String {
+        format!("{}meta", self.base(partition))
+    }
+
+    /// Stream, group `workers`: turns that wait. `suffix` is empty, `:first` or `:last`.
+    pub fn queue(&self, partition: Partition, pool: &str, suffix: &str) -> String {
+        format!("{}{}", self.base(partition), queue_name(pool, suffix))
+    }
+
+    /// Hash: one turn.
+    pub fn turn(&self, turn: TurnId) -> String {
+        format!("{}turn:{turn}", self.base(turn.partition()))
+    }
+
+    /// Hash: one context.
+    pub fn context(&self, partition: Partition, context: &ContextKey) -> String {
+        format!("{}ctx:{context}", self.base(partition))
+    }
+
+    /// Zset: contexts with a live turn, by when to look.
+    pub fn due(&self, partition: Partition) -> String {
+        format!("{}due", self.base(partition))
+    }
+
+    /// Hash: one task.
+    pub fn task(&self, task: TaskId) -> String {
+        format!("{}task:{task}", self.base(task.partition()))
+    }
+
+    /// List: the messages of a task.
+    pub fn history(&self, task: TaskId) -> String {
+        format!("{}hist:{task}", self.base(task.partition()))
+    }
+
+    /// Stream: the journal of a task.
+    pub fn journal(&self, task: TaskId) -> String {
+        format!("{}ev:{task}", self.base(task.partition()))
+    }
+
+    /// Zset: tasks of a scope by status time.
+    pub fn index(&self, partition: Partition, scope: &ScopeKey) -> String {
+        format!("{}idx:{scope}", self.base(partition))
+    }
+
+    /// Zset: tasks of a scope in one state.
+    pub fn state_index(&self, partition: Partition, scope: &ScopeKey, state: &str) -> String {
+        format!("{}idx:{scope}:{state}", self.base(partition))
+    }
+
+    /// Zset: tasks of a context.
+    pub fn context_index(&self, partition: Partition, context: &ContextKey) -> String {
+        format!("{}idx:ctx:{context}", self.base(partition))
+    }
+
+    /// Zset: tasks and contexts by delete-at.
+    pub fn retain(&self, partition: Partition) -> String {
+        format!("{}retain", self.base(partition))
+    }
+
+    /// Stream, capped: turns that nobody will run again.
+    pub fn dead(&self, partition: Partition) -> String {
+        format!("{}turns:dead", self.base(partition))
+    }
+
+    /// Channel: doorbells of a task.
+    pub fn channel(&self, task: TaskId) -> String {
+        format!("{}ch:{task}", self.base(task.partition()))
+    }
+
+    /// Channel: control messages of a partition.
+    pub fn control(&self, partition: Partition) -> String {
+        format!("{}ctl", self.base(partition))
+    }
+
+    /// Zset: partitions with undelivered turns, a hint.
+    pub fn bell(&self, pool: &str) -> String {
+        format!("{}:{{bell}}:{pool}", self.prefix)
+    }
+
+    /// Zset: workers by when they were last seen.
+    pub fn workers(&self) -> String {
+        format!("{}:{{bell}}:workers", self.prefix)
+    }
+
+    /// Hash: partitions, tags, versions; written once.
+    pub fn layout_key(&self) -> String {
+        format!("{}:layout", self.prefix)
+    }
+}
+
+/// The name of a queue below the partition's prefix, as scripts store it.
+pub(super) fn queue_name(pool: &str, suffix: &str) -> String {
+    format!("turns:{pool}{suffix}")
+}
+
+/// A row of the key table in docs/redis.md.
+#[derive(Debug, Clone, Copy)]
+pub struct KeyDoc {
+    /// After the tag.
+    pub name: &'static str,
+    /// Redis type.
+    pub kind: &'static str,
+    /// What it holds.
+    pub holds: &'static str,
+    /// What bounds it.
+    pub bound: &'static str,
+}
+
+const fn doc(name: &'static str, kind: &'static str, holds: &'static str, bound: &'static str) -> KeyDoc {
+    KeyDoc {
+        name,
+        kind,
+        holds,
+        bound,
+    }
+}
+
+/// Every key class.
+pub fn documented() -> Vec<KeyDoc> {
+    vec![
+        doc(
+            "meta",
+            "hash",
+            "`run` server run id seen, `grace` Redis ms before which no lease is judged, `swept` janitor stamp",
+            "one per partition",
+        ),
+        doc(
+            "turns:<pool>",
+            "stream, group `workers`",
+            "queue entries `t` turn id, `x` context key; pending until the turn ends",
+            "`limits.backlog`",
+        ),
+        doc(
+            "turns:<pool>:first",
+            "stream, group `workers`",
+            "turns that come back: recovered or handed back; taken first",
+            "`limits.backlog`",
+        ),
+        doc(
+            "turns:<pool>:last",
+            "stream, group `workers`",
+            "turns on their last attempt; a worker runs one of them at a time",
+            "`limits.backlog`",
+        ),
+        doc(
+            "turn:<id>",
+            "hash",
+            "`r` record (JSON), `k` task, `n` turn number, `f` first entry, `e`/`q` queue entry and queue, `charged`, `handbacks`, `opened`, `begun`",
+            "reduced to `f`, `n` at the end and gone 10 min later",
+        ),
+        doc(
+            "ctx:<context>",
+            "hash",
+            "`id` the client's name, `scope`, `turn` live turn, `ep` epoch, `tok` lease token, `until` lease end (Redis ms), `wk` worker, `cancel`, `at` retry time, `act` last activity",
+            "in `retain`",
+        ),
+        doc(
+            "due",
+            "zset",
+            "every context with a live turn; score = Redis ms at which someone must look",
+            "one member per live turn",
+        ),
+        doc(
+            "task:<id>",
+            "hash",
+            "`scope`, `ctx`, `cid` context id, `state`, `last` journal id, `cr`/`up` created and status time, `n` turn number, `live` turn, `k` class of the last end, `snap`/`snapc` snapshot and its entry, `base`/`basec` the same at the turn's start",
+            "in `retain`",
+        ),
+        doc(
+            "hist:<id>",
+            "list",
+            "messages of the task (JSON)",
+            "deleted with the task",
+        ),
+        doc(
+            "ev:<id>",
+            "stream",
+            "the journal: `e` event bytes, `k` turn number and class",
+            "trimmed at each turn's end; deleted with the task",
+        ),
+        doc(
+            "idx:<scope>",
+            "zset",
+            "tasks of a scope by status time",
+            "members go with their task",
+        ),
+        doc(
+            "idx:<scope>:<state>",
+            "zset",
+            "the same, one per state",
+            "members go with their task",
+        ),
+        doc(
+            "idx:ctx:<context>",
+            "zset",
+            "tasks of a context by status time",
+            "members go with their task",
+        ),
+        doc(
+            "retain",
+            "zset",
+            "`t:<task>` and `c:<context>` by the Redis ms at which they are deleted",
+            "one member per ended task or idle context",
+        ),
+        doc(
+            "turns:dead",
+            "stream",
+            "dead letters: `t` turn, `k` task, `x` context key, `reason`, `r` record",
+            "capped near 1,000 per partition",
+        ),
+        doc(
+            "ch:<task>",
+            "channel",
+            "doorbells `<prev> <last> <kinds> <lengths>\\n<events>`",
+            "not stored",
+        ),
+        doc("ctl", "channel", "`cancel <context> <turn>`", "not stored"),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_fixed_for_ever() {
+        let keys = Keys::new("relevo", Layout::new(64).unwrap()).unwrap();
+        let task = TaskId::new(0, Partition(7), 1);
+        let turn = TurnId::new(0, Partition(7), 2);
+        let scope = ScopeKey::of("", "");
+        let (context, _) = ContextKey::of(&scope, "c-1", 64);
+        let p = Partition(7);
+        let all = [
+            keys.meta(p),
+            keys.queue(p, "default", ":first"),
+            keys.turn(turn),
+            keys.context(p, &context),
+            keys.due(p),
+            keys.task(task),
+            keys.history(task),
+            keys.journal(task),
+            keys.index(p, &scope),
+            keys.state_index(p, &scope, "WORKING"),
+            keys.context_index(p, &context),
+            keys.retain(p),
+            keys.dead(p),
+            keys.channel(task),
+            keys.control(p),
+            keys.bell("default"),
+            keys.workers(),
+            keys.layout_key(),
+        ];
+        let expected = [
+            "relevo:{7.38}:meta",
+            "relevo:{7.38}:turns:default:first",
+            "relevo:{7.38}:turn:00000000-0000-7007-8000-000000000002",
+            "relevo:{7.38}:ctx:MmdNz3o4cwkkWRRLywWS1o",
+            "relevo:{7.38}:due",
+            "relevo:{7.38}:task:00000000-0000-7007-8000-000000000001",
+            "relevo:{7.38}:hist:00000000-0000-7007-8000-000000000001",
+            "relevo:{7.38}:ev:00000000-0000-7007-8000-000000000001",
+            "relevo:{7.38}:idx:2HsxVjiQfWElxYAvdFasPF",
+            "relevo:{7.38}:idx:2HsxVjiQfWElxYAvdFasPF:WORKING",
+            "relevo:{7.38}:idx:ctx:MmdNz3o4cwkkWRRLywWS1o",
+            "relevo:{7.38}:retain",
+            "relevo:{7.38}:turns:dead",
+            "relevo:{7.38}:ch:00000000-0000-7007-8000-000000000001",
+            "relevo:{7.38}:ctl",
+            "relevo:{bell}:default",
+            "relevo:{bell}:workers",
+            "relevo:layout",
+        ];
+        assert_eq!(all, expected);
+    }
+
+    #[test]
+    fn a_prefix_that_could_move_keys_is_refused() {
+        for bad in ["", "a{b", "a:b", "A", &"x".repeat(33)] {
+            assert!(Keys::new(bad, Layout::new(1).unwrap()).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,34 @@
+-- Judges a write of a lease holder: is it a repeat, is it still allowed, does it name what it follows?
+-- Returns a reply to give at once, or nil, the context's fields and the task's fields.
+local function judge(ctx, epoch, token, turn, task, prev, nonce, count)
+  local c = redis.call('HMGET', P .. 'ctx:' .. ctx, 'turn', 'ep', 'tok', 'cancel')
+  local t = redis.call('HMGET', P .. 'task:' .. task, 'last', 'state', 'scope', 'n', 'base')
+  if t[1] and t[1] ~= prev then
+    -- A repeat is known by its first entry, before the fence is judged: its turn may have ended since.
+    local seq = tonumber(string.match(prev, '^%d+'))
+    local first = int(seq + 1) .. '-' .. nonce
+    if #redis.call('XRANGE', P .. 'ev:' .. task, first, first) == 1 then
+      return { 'DONE', int(seq + count) .. '-' .. nonce, int(now), '1' }
+    end
+  end
+  if not t[1] or c[1] ~= turn or c[2] ~= epoch or c[3] ~= token then
+    return { 'FENCED' }
+  end
+  if t[1] ~= prev then
+    return { 'DIVERGED', t[1] }
+  end
+  return nil, c, t
+end
+
+-- The first write of an attempt: count it; a boundary also resets the snapshot to the turn's start.
+local function open_attempt(open, turn, task, t)
+  if open == '' then
+    return
+  end
+  redis.call('HINCRBY', P .. 'turn:' .. turn, 'opened', 1)
+  redis.call('HSET', P .. 'turn:' .. turn, 'begun', '1')
+  if open == 'boundary' and t[5] then
+    local base = redis.call('HMGET', P .. 'task:' .. task, 'base', 'basec')
+    redis.call('HSET', P .. 'task:' .. task, 'snap', base[1], 'snapc', base[2])
+  end
+end

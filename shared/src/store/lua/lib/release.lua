@@ -1,0 +1,30 @@
+-- Ends a turn: stores the result, frees the context and the queue entry, sets retention. All checks are the caller's.
+-- f: publish, ctx, turn, task, entry, queue (stream key suffix), class, state, snapshot, last, stamp, minid,
+--    keep_task, keep_ctx, keep_turn (ms), history (place of a count in ARGV, then items)
+local function release(f)
+  local hash = P .. 'task:' .. f.task
+  local count = tonumber(ARGV[f.history])
+  if count > 0 then
+    redis.call('RPUSH', P .. 'hist:' .. f.task, unpack(ARGV, f.history + 1, f.history + count))
+  end
+  redis.call('HSET', hash, 'last', f.last, 'state', f.state, 'up', f.stamp, 'k', f.class, 'live', '', 'snap', f.snapshot, 'snapc', f.last)
+  if f.base then
+    redis.call('HDEL', hash, 'base', 'basec')
+  end
+  if f.minid ~= '' then
+    redis.call('XTRIM', P .. 'ev:' .. f.task, 'MINID', f.minid)
+  end
+  if f.entry ~= '' then
+    redis.call('XACK', P .. f.queue, 'workers', f.entry)
+    redis.call('XDEL', P .. f.queue, f.entry)
+  end
+  -- What is left of the turn answers a repeated submit.
+  local turn = P .. 'turn:' .. f.turn
+  local first = redis.call('HMGET', turn, 'f', 'n')
+  redis.call('DEL', turn)
+  redis.call('HSET', turn, 'f', first[1] or '', 'n', first[2] or '')
+  redis.call('PEXPIRE', turn, f.keep_turn)
+  redis.call('HSET', P .. 'ctx:' .. f.ctx, 'turn', '', 'tok', '', 'until', '0', 'cancel', '', 'at', '', 'act', int(now))
+  redis.call('ZREM', P .. 'due', f.ctx)
+  redis.call('ZADD', P .. 'retain', int(now + f.keep_task), 't:' .. f.task, int(now + f.keep_ctx), 'c:' .. f.ctx)
+end

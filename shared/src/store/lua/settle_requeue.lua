@@ -1,0 +1,31 @@
+#!lua flags=allow-oom
+-- Gives a turn that nobody holds (or that its holder gives back) to another worker, or lets it wait.
+-- KEYS    1 meta
+-- ARGV    1 publish command (unused), 2-9 what the caller read (lib/expect.lua), 10 queue to join ('' = wait until 12),
+--         11 '' | 'handback' | 'attempt' (what it costs), 12 Redis ms to look again
+-- DERIVES ctx:<ctx> turn:<id> task:<id> turns:* due
+-- RETURNS OK now | RETRY
+-- USES    base run expect
+if not expected() then
+  return { 'RETRY' }
+end
+local ctx, turn, queue, charge, at = ARGV[2], ARGV[3], ARGV[10], ARGV[11], ARGV[12]
+local turn_key = P .. 'turn:' .. turn
+local old = redis.call('HGET', turn_key, 'q')
+if ARGV[6] ~= '' and old and old ~= '' then
+  redis.call('XACK', P .. old, 'workers', ARGV[6])
+  redis.call('XDEL', P .. old, ARGV[6])
+end
+local entry = ''
+if queue ~= '' then
+  entry = redis.call('XADD', P .. queue, '*', 't', turn, 'x', ctx)
+end
+redis.call('HSET', turn_key, 'e', entry, 'q', queue, 'begun', '')
+if charge == 'attempt' then
+  redis.call('HINCRBY', turn_key, 'charged', 1)
+elseif charge == 'handback' then
+  redis.call('HINCRBY', turn_key, 'handbacks', 1)
+end
+redis.call('HSET', P .. 'ctx:' .. ctx, 'tok', '', 'until', '0', 'at', queue == '' and at or '')
+redis.call('ZADD', P .. 'due', at, ctx)
+return { 'OK', int(now) }

@@ -1,0 +1,83 @@
+#!lua flags=allow-oom
+-- Reads up to n queue entries and leases their contexts: delivered and leased are one event. Journals nothing.
+-- KEYS    1 meta
+-- ARGV    1 pool, 2 worker, 3 n, 4 lease ttl (ms), 5 '1' when this call is a repeat, 6 '1' when a last attempt may be
+--         taken, 7 how many own pending entries a repeat looks at, 8.. n tokens
+-- DERIVES turns:<pool>:first turns:<pool> turns:<pool>:last ctx:<ctx> turn:<id> task:<id> due
+-- RETURNS TAKEN now full, then a list per turn: turn, context key, token, epoch, record, number, charged, handbacks,
+--         opened, first, last, base snapshot or '', queue, cancelled
+-- USES    base
+local pool, worker, n, ttl = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local expires = int(now + ttl)
+local out = {}
+
+local function turn_row(turn, ctx, token, epoch, queue, canceled)
+  local r = redis.call('HMGET', P .. 'turn:' .. turn, 'r', 'k', 'n', 'charged', 'handbacks', 'opened', 'f')
+  local t = redis.call('HMGET', P .. 'task:' .. r[2], 'last', 'snap', 'base')
+  out[#out + 1] = { turn, ctx, token, epoch, r[1], r[3], r[4] or '0', r[5] or '0', r[6] or '0', r[7], t[1] or '',
+    t[3] or t[2] or '', queue, canceled and '1' or '' }
+end
+
+local function lease(queue, entry, turn, ctx)
+  local c = redis.call('HMGET', P .. 'ctx:' .. ctx, 'turn', 'ep', 'tok', 'cancel')
+  local r = redis.call('HMGET', P .. 'turn:' .. turn, 'e', 'q', 'k')
+  if c[1] ~= turn or r[1] ~= entry or r[2] ~= queue or not r[3] then
+    redis.call('XACK', P .. queue, 'workers', entry)
+    redis.call('XDEL', P .. queue, entry)
+    return
+  end
+  if c[3] and c[3] ~= '' then
+    return -- leased means not available, expired or not
+  end
+  local token = ARGV[8 + #out]
+  local epoch = int(math.max((tonumber(c[2]) or 0) + 1, now))
+  redis.call('HSET', P .. 'ctx:' .. ctx, 'ep', epoch, 'tok', token, 'until', expires, 'wk', worker)
+  redis.call('ZADD', P .. 'due', expires, ctx)
+  turn_row(turn, ctx, token, epoch, queue, c[4] and c[4] ~= '')
+end
+
+local function field(values, name)
+  for i = 1, #values, 2 do
+    if values[i] == name then
+      return values[i + 1]
+    end
+  end
+end
+
+local function read(queue, count, from, visit)
+  local got = redis.call('XREADGROUP', 'GROUP', 'workers', worker, 'COUNT', count, 'STREAMS', P .. queue, from)
+  for _, entry in ipairs(got and got[1][2] or {}) do
+    if entry[2] then
+      visit(queue, entry[1], field(entry[2], 't'), field(entry[2], 'x'))
+    end
+  end
+end
+
+local first, main, last = 'turns:' .. pool .. ':first', 'turns:' .. pool, 'turns:' .. pool .. ':last'
+if ARGV[5] == '1' then
+  local mine = {}
+  for i = 8, 7 + n do
+    mine[ARGV[i]] = true
+  end
+  for _, queue in ipairs({ first, main, last }) do
+    read(queue, ARGV[7], '0', function(from, entry, turn, ctx)
+      local c = redis.call('HMGET', P .. 'ctx:' .. ctx, 'turn', 'ep', 'tok', 'cancel')
+      if c[1] == turn and c[3] and mine[c[3]] then
+        turn_row(turn, ctx, c[3], c[2], from, c[4] and c[4] ~= '')
+      end
+    end)
+  end
+  if #out > 0 then
+    return { 'TAKEN', int(now), '1', out }
+  end
+end
+if ARGV[6] == '1' and #out < n then
+  read(last, 1, '>', lease)
+end
+if #out < n then
+  read(first, n - #out, '>', lease)
+end
+if #out < n then
+  read(main, n - #out, '>', lease)
+end
+return { 'TAKEN', int(now), #out >= n and '1' or '', out }

@@ -1,0 +1,141 @@
+//! What the cluster does right now, for operators and for the cluster gauges.
+
+use redis::Value;
+
+use super::connection::command;
+use super::script::text;
+use super::{Store, StoreError};
+use crate::ids::{ContextKey, Partition};
+
+/// The cluster at one moment.
+#[derive(Debug, Clone, Default)]
+pub struct Overview {
+    /// Redis ms.
+    pub now: u64,
+    /// Turns in all queues: waiting and running.
+    pub backlog: u64,
+    /// Age of the oldest of them in ms.
+    pub oldest_ms: u64,
+    /// Live turns, oldest first, as many as were asked for.
+    pub turns: Vec<RunningTurn>,
+}
+
+/// A live turn.
+#[derive(Debug, Clone)]
+pub struct RunningTurn {
+    /// The turn.
+    pub turn: String,
+    /// Its task.
+    pub task: String,
+    /// Its agent.
+    pub agent: String,
+    /// The worker that holds it; none while it waits.
+    pub worker: Option<String>,
+    /// Age since it was accepted, in ms.
+    pub age_ms: u64,
+    /// Which attempt.
+    pub attempt: u32,
+}
+
+impl Store {
+    /// Counts what waits and runs in the queues of `pools`.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn overview(&self, pools: &[String]) -> Result<Overview, StoreError> {
+        let mut pipeline = redis::Pipeline::new();
+        let mut asked = 1;
+        pipeline.add_command(command("TIME"));
+        for partition in self.keys().layout().all() {
+            for pool in pools {
+                for suffix in ["", ":first", ":last"] {
+                    let queue = self.keys().queue(partition, pool, suffix);
+                    let mut length = command("XLEN");
+                    length.arg(&queue);
+                    let mut oldest = command("XRANGE");
+                    oldest.arg(&queue).arg("-").arg("+").arg("COUNT").arg(1);
+                    pipeline.add_command(length).add_command(oldest);
+                    asked += 2;
+                }
+            }
+        }
+        let answers = self.pipelined("XLEN", &pipeline, asked).await?;
+        let mut answers = answers.into_iter();
+        let mut overview = Overview {
+            now: answers.next().and_then(time_ms).unwrap_or(0),
+            ..Overview::default()
+        };
+        while let (Some(length), Some(oldest)) = (answers.next(), answers.next()) {
+            if let Value::Int(length) = length {
+                overview.backlog += u64::try_from(length).unwrap_or(0);
+            }
+            if let Some(since) = entry_ms(&oldest) {
+                overview.oldest_ms = overview.oldest_ms.max(overview.now.saturating_sub(since));
+            }
+        }
+        Ok(overview)
+    }
+
+    /// The same with the live turns themselves, oldest first.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn overview_with_turns(&self, pools: &[String], limit: usize) -> Result<Overview, StoreError> {
+        let mut overview = self.overview(pools).await?;
+        for partition in self.keys().layout().all() {
+            for context in self.live_contexts(partition).await? {
+                let view = self.read_context(partition, &context).await?;
+                let Some(live) = view.live else { continue };
+                overview.turns.push(RunningTurn {
+                    turn: live.record.turn.to_string(),
+                    task: live.record.task.to_string(),
+                    agent: live.record.agent.clone(),
+                    worker: live.token.as_ref().map(|_| live.worker.clone()),
+                    age_ms: view.now.saturating_sub(live.record.submitted),
+                    attempt: live.tries.opened.max(1),
+                });
+            }
+        }
+        overview
+            .turns
+            .sort_unstable_by_key(|turn| std::cmp::Reverse(turn.age_ms));
+        overview.turns.truncate(limit);
+        Ok(overview)
+    }
+
+    /// Contexts with a live turn.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn live_contexts(&self, partition: Partition) -> Result<Vec<ContextKey>, StoreError> {
+        let mut range = command("ZRANGE");
+        range.arg(self.keys().due(partition)).arg(0).arg(-1);
+        let Value::Array(values) = self.one("ZRANGE", usize::from(partition.0), &range).await? else {
+            return Err(StoreError::corrupt("due", "not a list"));
+        };
+        Ok(values.iter().filter_map(text).map(ContextKey::from_text).collect())
+    }
+
+    /// Redis ms.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn now(&self) -> Result<u64, StoreError> {
+        let value = self.one("TIME", 0, &command("TIME")).await?;
+        time_ms(value).ok_or_else(|| StoreError::corrupt("TIME", "not a time"))
+    }
+}
+
+/// Reads the reply of TIME.
+pub(super) fn time_ms(value: Value) -> Option<u64> {
+    let Value::Array(parts) = value else { return None };
+    let seconds: u64 = text(parts.first()?)?.parse().ok()?;
+    let micros: u64 = text(parts.get(1)?)?.parse().ok()?;
+    Some(seconds * 1_000 + micros / 1_000)
+}
+
+fn entry_ms(value: &Value) -> Option<u64> {
+    let Value::Array(rows) = value else { return None };
+    let Value::Array(row) = rows.first()? else { return None };
+    text(row.first()?)?.split_once('-')?.0.parse().ok()
+}

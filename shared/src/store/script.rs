@@ -1,0 +1,296 @@
+//! Runs scripts: one text each, called by its hash, re-sent as text only when the server does not know it. Nothing else is
+//! ever re-sent here: an unknown outcome is the caller's to resolve.
+
+use std::time::Duration;
+
+use redis::Value;
+
+use super::{Store, StoreError};
+use crate::ids::Partition;
+
+/// The parts that scripts share, put after their first line.
+const LIBRARIES: [(&str, &str); 7] = [
+    ("base", include_str!("lua/lib/base.lua")),
+    ("index", include_str!("lua/lib/index.lua")),
+    ("journal", include_str!("lua/lib/journal.lua")),
+    ("fence", include_str!("lua/lib/fence.lua")),
+    ("run", include_str!("lua/lib/run.lua")),
+    ("expect", include_str!("lua/lib/expect.lua")),
+    ("release", include_str!("lua/lib/release.lua")),
+];
+
+macro_rules! scripts {
+    ($($variant:ident = $file:literal,)*) => {
+        /// Names a script.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(crate) enum Name { $($variant),* }
+
+        impl Name {
+            /// The file name without its ending; the metric label.
+            pub(crate) const fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $file),* }
+            }
+        }
+
+        /// Every script as it is written.
+        pub const SCRIPTS: &[ScriptText] = &[
+            $(ScriptText { name: $file, text: include_str!(concat!("lua/", $file, ".lua")) }),*
+        ];
+    };
+}
+
+/// A script file.
+#[derive(Debug, Clone, Copy)]
+pub struct ScriptText {
+    /// File name without its ending.
+    pub name: &'static str,
+    /// The file.
+    pub text: &'static str,
+}
+
+scripts! {
+    Submit = "submit",
+    Refuse = "refuse",
+    Take = "take",
+    Emit = "emit",
+    Finish = "finish",
+    Renew = "renew",
+    Cancel = "cancel",
+    SettleRequeue = "settle_requeue",
+    SettleEnd = "settle_end",
+    SettleDue = "settle_due",
+    ReadContext = "read_context",
+    ReadTask = "read_task",
+    Sweep = "sweep",
+    Purge = "purge",
+    Layout = "layout",
+}
+
+impl ScriptText {
+    /// The script as it is sent: its first line, the libraries that its header names, the rest.
+    pub fn assembled(&self) -> String {
+        let (first, rest) = self.text.split_once('\n').unwrap_or((self.text, ""));
+        let uses = rest
+            .lines()
+            .find_map(|line| line.strip_prefix("-- USES"))
+            .unwrap_or_default();
+        let mut text = format!("{first}\n");
+        for (name, library) in LIBRARIES {
+            if uses.split_whitespace().any(|used| used == name) {
+                text.push_str(library);
+            }
+        }
+        text.push_str(rest);
+        text
+    }
+}
+
+struct Script {
+    hash: String,
+    text: String,
+}
+
+/// All scripts, assembled.
+pub(super) struct Scripts(Vec<Script>);
+
+impl Scripts {
+    #[expect(clippy::disallowed_methods, reason = "this is the one place")]
+    pub(super) fn new() -> Self {
+        let assemble = |script: &ScriptText| {
+            let text = script.assembled();
+            Script {
+                hash: redis::Script::new(&text).get_hash().to_owned(),
+                text,
+            }
+        };
+        Self(SCRIPTS.iter().map(assemble).collect())
+    }
+
+    fn get(&self, name: Name) -> Option<&Script> {
+        self.0.get(name as usize)
+    }
+
+    /// Text and hash, for a connection of one's own (the renewal thread).
+    pub(super) fn hash_and_text(&self, name: Name) -> (String, String) {
+        self.get(name)
+            .map(|s| (s.hash.clone(), s.text.clone()))
+            .unwrap_or_default()
+    }
+}
+
+/// The arguments of a call.
+#[derive(Debug, Default)]
+pub(crate) struct Args {
+    values: Vec<Vec<u8>>,
+    bytes: usize,
+}
+
+/// The most values and bytes of one call: Lua cannot unpack more than some thousand values, and a long script holds up everyone.
+const MAX_VALUES: usize = 1_000;
+const MAX_BYTES: usize = 64 << 20;
+
+impl Args {
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    pub(crate) fn push(&mut self, value: impl AsRef<[u8]>) -> &mut Self {
+        let value = value.as_ref();
+        self.bytes += value.len();
+        self.values.push(value.to_vec());
+        self
+    }
+
+    pub(crate) fn number(&mut self, value: u64) -> &mut Self {
+        self.push(value.to_string())
+    }
+
+    pub(crate) fn flag(&mut self, value: bool) -> &mut Self {
+        self.push(if value { "1" } else { "" })
+    }
+}
+
+fn command(verb: &str, script: &str, key: &str, args: &Args) -> redis::Cmd {
+    #[expect(clippy::disallowed_methods, reason = "only the store speaks Redis")]
+    let mut command = redis::cmd(verb);
+    command.arg(script).arg(1).arg(key);
+    for value in &args.values {
+        command.arg(value.as_slice());
+    }
+    command
+}
+
+impl Store {
+    /// Runs a script of a partition.
+    pub(super) async fn run(&self, name: Name, partition: Partition, args: &Args) -> Result<Reply, StoreError> {
+        self.run_on(name, usize::from(partition.0), &self.keys().meta(partition), args)
+            .await
+    }
+
+    /// Runs a script on a key.
+    pub(super) async fn run_on(&self, name: Name, lane: usize, key: &str, args: &Args) -> Result<Reply, StoreError> {
+        if args.values.len() > MAX_VALUES || args.bytes > MAX_BYTES {
+            let rule = format!(
+                "{} takes at most {MAX_VALUES} values and {MAX_BYTES} bytes",
+                name.as_str()
+            );
+            return Err(StoreError::Refused { rule });
+        }
+        let started = tokio::time::Instant::now();
+        let answer = self.evaluate(name, lane, key, args).await;
+        let reply = answer.and_then(|value| Reply::new(name.as_str(), value));
+        self.observe(name, started.elapsed(), &reply);
+        reply
+    }
+
+    fn observe(&self, name: Name, took: Duration, reply: &Result<Reply, StoreError>) {
+        let outcome = match reply {
+            Ok(reply) => reply.tag.to_ascii_lowercase(),
+            Err(error) => error.label().to_owned(),
+        };
+        self.metrics().script(name.as_str(), &outcome, took);
+    }
+
+    async fn evaluate(&self, name: Name, lane: usize, key: &str, args: &Args) -> Result<Value, StoreError> {
+        let Some(script) = self.inner.scripts.get(name) else {
+            return Err(StoreError::corrupt("script table", name.as_str()));
+        };
+        let by_hash = command("EVALSHA", &script.hash, key, args);
+        match self.link().query(lane, &by_hash).await {
+            Err(error) if error.code() == Some("NOSCRIPT") => {
+                let by_text = command("EVAL", &script.text, key, args);
+                self.link().query(lane, &by_text).await
+            }
+            answer => answer,
+        }
+        .map_err(|source| StoreError::from_redis(name.as_str(), source))
+    }
+}
+
+/// A tagged reply.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    what: &'static str,
+    pub(super) tag: String,
+    rest: std::vec::IntoIter<Value>,
+}
+
+impl Reply {
+    pub(super) fn new(what: &'static str, value: Value) -> Result<Self, StoreError> {
+        let Value::Array(values) = value else {
+            return Err(StoreError::corrupt(what, format!("not a list: {value:?}")));
+        };
+        let mut rest = values.into_iter();
+        let tag = rest.next().and_then(|v| text(&v));
+        let tag = tag.ok_or_else(|| StoreError::corrupt(what, "no tag"))?;
+        Ok(Self { what, tag, rest })
+    }
+
+    /// An error for a tag that the wrapper does not know.
+    pub(super) fn unknown(&self) -> StoreError {
+        StoreError::corrupt(self.what, format!("unknown tag {}", self.tag))
+    }
+
+    pub(super) fn text(&mut self) -> Result<String, StoreError> {
+        let value = self.rest.next();
+        value
+            .as_ref()
+            .and_then(text)
+            .ok_or_else(|| StoreError::corrupt(self.what, "a text is missing"))
+    }
+
+    pub(super) fn bytes(&mut self) -> Result<Vec<u8>, StoreError> {
+        match self.rest.next() {
+            Some(Value::BulkString(bytes)) => Ok(bytes),
+            other => Err(StoreError::corrupt(self.what, format!("bytes are missing: {other:?}"))),
+        }
+    }
+
+    pub(super) fn parsed<T: std::str::FromStr>(&mut self) -> Result<T, StoreError> {
+        let text = self.text()?;
+        text.parse()
+            .map_err(|_| StoreError::corrupt(self.what, format!("`{text}` is not the expected kind")))
+    }
+
+    pub(super) fn flag(&mut self) -> Result<bool, StoreError> {
+        Ok(self.text()? == "1")
+    }
+
+    pub(super) fn list(&mut self) -> Result<Vec<Value>, StoreError> {
+        match self.rest.next() {
+            Some(Value::Array(values)) => Ok(values),
+            other => Err(StoreError::corrupt(self.what, format!("a list is missing: {other:?}"))),
+        }
+    }
+
+    /// A list of lists, each readable like a reply.
+    pub(super) fn rows(&mut self) -> Result<Vec<Self>, StoreError> {
+        let what = self.what;
+        let row = |value| match value {
+            Value::Array(values) => Ok(Self {
+                what,
+                tag: String::new(),
+                rest: values.into_iter(),
+            }),
+            other => Err(StoreError::corrupt(what, format!("a row is missing: {other:?}"))),
+        };
+        self.list()?.into_iter().map(row).collect()
+    }
+
+    pub(super) fn texts(&mut self) -> Result<Vec<String>, StoreError> {
+        let what = self.what;
+        let one = |value: &Value| text(value).ok_or_else(|| StoreError::corrupt(what, "a text is missing"));
+        self.list()?.iter().map(one).collect()
+    }
+}
+
+/// The text of a reply value; numbers are texts too.
+pub(super) fn text(value: &Value) -> Option<String> {
+    match value {
+        Value::BulkString(bytes) => String::from_utf8(bytes.clone()).ok(),
+        Value::SimpleString(text) => Some(text.clone()),
+        Value::Int(number) => Some(number.to_string()),
+        Value::Okay => Some("OK".to_owned()),
+        _ => None,
+    }
+}

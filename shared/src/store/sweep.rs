@@ -1,0 +1,88 @@
+//! The janitor's look at a partition.
+
+use super::connection::command;
+use super::overview::time_ms;
+use super::script::{Args, Name, text};
+use super::{Store, StoreError};
+use crate::ids::{ContextKey, Partition};
+
+/// What a look found.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Swept {
+    /// Redis ms.
+    pub now: u64,
+    /// Redis ms before which no lease is judged.
+    pub grace: u64,
+    /// Contexts whose time has come.
+    pub due: Vec<ContextKey>,
+    /// Members of `retain` whose time has come.
+    pub expired: Vec<String>,
+    /// Pools with undelivered turns.
+    pub waiting: Vec<String>,
+}
+
+/// A partition that was swept this recently is left alone, in ms. Shorter than the pass of a second, so that jitter loses no turn.
+const FRESH_MS: u64 = 900;
+
+impl Store {
+    /// The partitions that nobody has looked at within the second: one cheap request.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn unswept(&self) -> Result<Vec<Partition>, StoreError> {
+        let partitions: Vec<Partition> = self.keys().layout().all().collect();
+        let mut pipeline = redis::Pipeline::with_capacity(partitions.len() + 1);
+        pipeline.add_command(command("TIME"));
+        for partition in &partitions {
+            let mut swept = command("HGET");
+            swept.arg(self.keys().meta(*partition)).arg("swept");
+            pipeline.add_command(swept);
+        }
+        let answers = self.link().pipeline(0, &pipeline, partitions.len() + 1).await;
+        let mut answers = answers
+            .map_err(|source| StoreError::from_redis("HGET", source))?
+            .into_iter();
+        let now = answers.next().and_then(time_ms).unwrap_or(0);
+        let stale = |answer: redis::Value| {
+            text(&answer)
+                .and_then(|t| t.parse().ok())
+                .is_none_or(|at: u64| now.saturating_sub(at) >= FRESH_MS)
+        };
+        Ok(partitions
+            .into_iter()
+            .zip(answers)
+            .filter(|(_, a)| stale(a.clone()))
+            .map(|(p, _)| p)
+            .collect())
+    }
+
+    /// Looks at a partition; `None` when another process did within the second.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn sweep(
+        &self,
+        partition: Partition,
+        ttl_ms: u64,
+        limit: usize,
+        pools: &[String],
+    ) -> Result<Option<Swept>, StoreError> {
+        let mut args = Args::new();
+        args.number(ttl_ms).number(limit as u64);
+        for pool in pools {
+            args.push(pool);
+        }
+        let mut reply = self.run(Name::Sweep, partition, &args).await?;
+        match reply.tag.as_str() {
+            "SKIP" => Ok(None),
+            "SWEPT" => Ok(Some(Swept {
+                now: reply.parsed()?,
+                grace: reply.parsed()?,
+                due: reply.texts()?.into_iter().map(ContextKey::from_text).collect(),
+                expired: reply.texts()?,
+                waiting: reply.texts()?,
+            })),
+            _ => Err(reply.unknown()),
+        }
+    }
+}

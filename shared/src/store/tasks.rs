@@ -1,0 +1,449 @@
+//! Tasks: read whole by folding, listed by the indexes.
+
+use std::collections::HashSet;
+
+use a2a::{Message, Task, TaskState};
+use redis::Value;
+
+use super::connection::command;
+use super::journal::{JournalRead, parse_entries};
+use super::script::{Args, Name, Reply, text};
+use super::turns::read_json;
+use super::{Store, StoreError};
+use crate::domain::class::Class;
+use crate::domain::fold::{Entry, Fold, FoldError, Folded};
+use crate::domain::page::Place;
+use crate::domain::state;
+use crate::ids::{ContextKey, EntryId, Partition, ScopeKey, TaskId, TurnId};
+
+/// Journal entries per read. Snapshots come at least every 512 entries, so one read is the rule.
+const PAGE: usize = 600;
+
+/// How much of the stored history a reader wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HistoryLength {
+    /// Everything.
+    All,
+    /// The latest n messages.
+    Latest(u32),
+}
+
+/// A task as it is stored.
+#[derive(Debug, Clone)]
+pub struct StoredTask {
+    /// The task.
+    pub task: TaskId,
+    /// Redis ms of the read.
+    pub now: u64,
+    /// Who may see it.
+    pub scope: ScopeKey,
+    /// Its context.
+    pub context: ContextKey,
+    /// The client's name of it.
+    pub context_id: String,
+    /// The state.
+    pub state: TaskState,
+    /// Status time (Redis ms).
+    pub updated: u64,
+    /// The journal's last entry that is folded in.
+    pub last: EntryId,
+    /// How many turns it has had.
+    pub number: u32,
+    /// Its live turn.
+    pub live: Option<TurnId>,
+    /// Whether it accepts no further message.
+    pub terminal: bool,
+    /// The folded state.
+    pub folded: Folded,
+    /// Stored messages of earlier turns, as many as were asked for.
+    pub history: Vec<Message>,
+}
+
+impl StoredTask {
+    /// The task as clients see it, with at most `limit` messages of history.
+    pub fn into_task(self, limit: HistoryLength) -> Task {
+        let mut task = self
+            .folded
+            .into_task(self.task.to_string(), self.context_id, self.history);
+        if let HistoryLength::Latest(limit) = limit
+            && let Some(history) = &mut task.history
+        {
+            let excess = history
+                .len()
+                .saturating_sub(usize::try_from(limit).unwrap_or(usize::MAX));
+            history.drain(..excess);
+            if history.is_empty() {
+                task.history = None;
+            }
+        }
+        task
+    }
+}
+
+/// Which tasks a listing shows.
+#[derive(Debug, Clone)]
+pub struct ListFilter {
+    /// Whose.
+    pub scope: ScopeKey,
+    /// Of which context.
+    pub context: Option<(ContextKey, Partition)>,
+    /// In which state.
+    pub state: Option<TaskState>,
+}
+
+/// A page of a listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// Tasks, newest status first.
+    pub places: Vec<Place>,
+    /// Whether more follow.
+    pub more: bool,
+    /// How many match in all.
+    pub total: u64,
+}
+
+impl Store {
+    /// Reads a task whole; `None` when there is none of that id.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn read_task(&self, task: TaskId, history: HistoryLength) -> Result<Option<StoredTask>, StoreError> {
+        if !self.may_hold(task) {
+            return Ok(None);
+        }
+        // A boundary may reset the snapshot between two pages of a long journal: then the next look finds a consistent one.
+        for _ in 0..4 {
+            match self.read_task_once(task, history).await {
+                Err(ReadError::Again) => {}
+                Err(ReadError::Store(error)) => return Err(error),
+                Ok(stored) => return Ok(stored),
+            }
+        }
+        Err(StoreError::corrupt("task", "its snapshot and its journal do not fit"))
+    }
+
+    async fn read_task_once(&self, task: TaskId, history: HistoryLength) -> Result<Option<StoredTask>, ReadError> {
+        let mut args = Args::new();
+        let wanted = match history {
+            HistoryLength::All => "-1".to_owned(),
+            HistoryLength::Latest(n) => n.to_string(),
+        };
+        args.push(task.to_string()).push(wanted).number(PAGE as u64);
+        let mut reply = self.run(Name::ReadTask, task.partition(), &args).await?;
+        match reply.tag.as_str() {
+            "NONE" => return Ok(None),
+            "TASK" => {}
+            _ => return Err(reply.unknown().into()),
+        }
+        let head = Head::read(&mut reply)?;
+        let history = head.history(&mut reply)?;
+        let entries = parse_entries(Value::Array(reply.list()?))?;
+        let folded = self.fold(task, &head, entries).await?;
+        Ok(Some(head.into_task(task, folded, history)))
+    }
+
+    async fn fold(&self, task: TaskId, head: &Head, mut entries: Vec<Entry>) -> Result<Folded, ReadError> {
+        let mut fold = match head.snapshot()? {
+            Some((state, at)) if at == head.last => return Ok(state),
+            Some((state, at)) => {
+                let Some(first) = entries.first().filter(|e| e.id == at) else {
+                    return Err(ReadError::Again);
+                };
+                let fold = Fold::resume(at, first.kind.turn, state, None);
+                entries.remove(0);
+                fold
+            }
+            None => {
+                let Some(first) = entries.first() else {
+                    return Err(ReadError::Again);
+                };
+                let fold = Fold::first(first)?;
+                entries.remove(0);
+                fold
+            }
+        };
+        loop {
+            for entry in &entries {
+                fold.apply(entry)?;
+                if fold.at() == head.last {
+                    return Ok(fold.into_state());
+                }
+            }
+            if fold.at() == head.last {
+                return Ok(fold.into_state());
+            }
+            entries = match self.read_journal(task, fold.at(), PAGE).await? {
+                JournalRead::Entries(entries) if !entries.is_empty() => entries,
+                JournalRead::Entries(_) | JournalRead::Gap => return Err(ReadError::Again),
+            };
+        }
+    }
+
+    /// Lists tasks after a place.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn list_tasks(
+        &self,
+        filter: &ListFilter,
+        after: Option<Place>,
+        size: usize,
+    ) -> Result<Listed, StoreError> {
+        let (mut places, total) = match &filter.context {
+            Some((context, partition)) => self.list_context(filter, context, *partition, after).await?,
+            None => self.list_scope(filter, after, size).await?,
+        };
+        places.sort_unstable_by(|a, b| b.cmp(a));
+        let more = places.len() > size;
+        places.truncate(size);
+        Ok(Listed { places, more, total })
+    }
+
+    async fn list_scope(
+        &self,
+        filter: &ListFilter,
+        after: Option<Place>,
+        size: usize,
+    ) -> Result<(Vec<Place>, u64), StoreError> {
+        let partitions: Vec<Partition> = self.keys().layout().all().collect();
+        let index = |p: Partition| match &filter.state {
+            Some(state) => self.keys().state_index(p, &filter.scope, state::word(state)),
+            None => self.keys().index(p, &filter.scope),
+        };
+        let mut counts = redis::Pipeline::with_capacity(partitions.len());
+        for partition in &partitions {
+            let mut count = command("ZCARD");
+            count.arg(index(*partition));
+            counts.add_command(count);
+        }
+        let counts = self.pipelined("ZCARD", &counts, partitions.len()).await?;
+        let counts: Vec<u64> = counts.iter().map(number).collect::<Result<_, _>>()?;
+        let total = counts.iter().sum();
+
+        let mut places = Vec::new();
+        let mut open: Vec<(Partition, usize)> = partitions
+            .into_iter()
+            .zip(counts)
+            .filter(|(_, n)| *n > 0)
+            .map(|(p, _)| (p, 0))
+            .collect();
+        while !open.is_empty() {
+            let mut pipeline = redis::Pipeline::with_capacity(open.len());
+            for (partition, offset) in &open {
+                pipeline.add_command(newest(&index(*partition), after, *offset, size + 1));
+            }
+            let answers = self.pipelined("ZREVRANGEBYSCORE", &pipeline, open.len()).await?;
+            let mut next = Vec::new();
+            for ((partition, offset), answer) in open.into_iter().zip(answers) {
+                let (read, mut kept) = beyond(answer, after)?;
+                // Ties at the cursor's time may fill a read: go on until it yields enough or ends.
+                if read > size && kept.len() <= size && kept.len() < read {
+                    next.push((partition, offset + read));
+                }
+                places.append(&mut kept);
+            }
+            open = next;
+        }
+        Ok((places, total))
+    }
+
+    async fn list_context(
+        &self,
+        filter: &ListFilter,
+        context: &ContextKey,
+        partition: Partition,
+        after: Option<Place>,
+    ) -> Result<(Vec<Place>, u64), StoreError> {
+        let lane = usize::from(partition.0);
+        let all = newest(&self.keys().context_index(partition, context), None, 0, usize::MAX >> 1);
+        let (_, mut places) = beyond(self.one("ZREVRANGEBYSCORE", lane, &all).await?, None)?;
+        if let Some(state) = &filter.state
+            && !places.is_empty()
+        {
+            let mut scores = command("ZMSCORE");
+            scores.arg(self.keys().state_index(partition, &filter.scope, state::word(state)));
+            for place in &places {
+                scores.arg(place.task.to_string());
+            }
+            let Value::Array(scores) = self.one("ZMSCORE", lane, &scores).await? else {
+                return Err(StoreError::corrupt("ZMSCORE", "not a list"));
+            };
+            let inside: HashSet<TaskId> = places
+                .iter()
+                .zip(scores)
+                .filter(|(_, s)| *s != Value::Nil)
+                .map(|(p, _)| p.task)
+                .collect();
+            places.retain(|p| inside.contains(&p.task));
+        }
+        let total = places.len() as u64;
+        places.retain(|place| after.is_none_or(|after| *place < after));
+        Ok((places, total))
+    }
+
+    /// Many commands over an exclusive connection.
+    pub(super) async fn pipelined(
+        &self,
+        what: &'static str,
+        pipeline: &redis::Pipeline,
+        count: usize,
+    ) -> Result<Vec<Value>, StoreError> {
+        // Big reads have a connection to themselves: they must not hold up the scripts.
+        let mut connection = self.link().exclusive().await?;
+        let answer = connection.send_packed_commands(pipeline, 0, count).await;
+        if answer.is_err() {
+            // A connection that broke or timed out must not go back to the pool.
+            drop(deadpool_redis::Connection::take(connection));
+        }
+        answer.map_err(|source| StoreError::from_redis(what, source))
+    }
+}
+
+fn newest(key: &str, after: Option<Place>, offset: usize, count: usize) -> redis::Cmd {
+    let mut range = command("ZREVRANGEBYSCORE");
+    range.arg(key);
+    match after {
+        Some(place) => range.arg(place.time),
+        None => range.arg("+inf"),
+    };
+    range.arg("-inf").arg("WITHSCORES").arg("LIMIT").arg(offset).arg(count);
+    range
+}
+
+/// Members of a reply that come after a place, and how many it held in all.
+fn beyond(answer: Value, after: Option<Place>) -> Result<(usize, Vec<Place>), StoreError> {
+    let wrong = || StoreError::corrupt("index", "a member is not readable");
+    let Value::Array(values) = answer else {
+        return Err(wrong());
+    };
+    let mut places = Vec::with_capacity(values.len() / 2);
+    let mut read = 0;
+    for pair in values.chunks(2) {
+        let [member, score] = pair else { return Err(wrong()) };
+        read += 1;
+        let task = text(member).and_then(|t| TaskId::parse(&t)).ok_or_else(wrong)?;
+        let time = number(score)?;
+        let place = Place { time, task };
+        if after.is_none_or(|after| place < after) {
+            places.push(place);
+        }
+    }
+    Ok((read, places))
+}
+
+fn number(value: &Value) -> Result<u64, StoreError> {
+    let parsed = match value {
+        Value::Int(n) => u64::try_from(*n).ok(),
+        other => text(other).and_then(|t| t.parse().ok()),
+    };
+    parsed.ok_or_else(|| StoreError::corrupt("reply", "a number is missing"))
+}
+
+enum ReadError {
+    Again,
+    Store(StoreError),
+}
+
+impl From<StoreError> for ReadError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<FoldError> for ReadError {
+    fn from(error: FoldError) -> Self {
+        match error {
+            FoldError::NeedsBase(_) => Self::Again,
+            FoldError::Corrupt { .. } | FoldError::NoTask => {
+                Self::Store(StoreError::corrupt("journal", error.to_string()))
+            }
+        }
+    }
+}
+
+/// The fields of the task's hash.
+struct Head {
+    now: u64,
+    scope: ScopeKey,
+    context: ContextKey,
+    context_id: String,
+    state: TaskState,
+    last: EntryId,
+    updated: u64,
+    number: u32,
+    live: Option<TurnId>,
+    terminal: bool,
+    snapshot: Vec<u8>,
+    snapshot_at: String,
+}
+
+impl Head {
+    fn read(reply: &mut Reply) -> Result<Self, StoreError> {
+        let now = reply.parsed()?;
+        let scope = ScopeKey::from_text(reply.text()?);
+        let context = ContextKey::from_text(reply.text()?);
+        let context_id = reply.text()?;
+        let word = reply.text()?;
+        let state = state::from_word(&word).ok_or_else(|| StoreError::corrupt("task", format!("state {word}")))?;
+        let last = reply.parsed()?;
+        let _created: u64 = reply.parsed()?;
+        let updated = reply.parsed()?;
+        let number = reply.parsed()?;
+        let live = TurnId::parse(&reply.text()?);
+        let terminal = reply.text()? == Class::Terminal.letter().to_string();
+        let snapshot = reply.bytes()?;
+        let snapshot_at = reply.text()?;
+        let (_base, _base_at) = (reply.bytes()?, reply.text()?);
+        Ok(Self {
+            now,
+            scope,
+            context,
+            context_id,
+            state,
+            last,
+            updated,
+            number,
+            live,
+            terminal,
+            snapshot,
+            snapshot_at,
+        })
+    }
+
+    fn history(&self, reply: &mut Reply) -> Result<Vec<Message>, StoreError> {
+        let read = |value: Value| match value {
+            Value::BulkString(bytes) => read_json("message", &bytes),
+            other => Err(StoreError::corrupt("history", format!("{other:?}"))),
+        };
+        reply.list()?.into_iter().map(read).collect()
+    }
+
+    fn snapshot(&self) -> Result<Option<(Folded, EntryId)>, StoreError> {
+        if self.snapshot.is_empty() {
+            return Ok(None);
+        }
+        let at = self
+            .snapshot_at
+            .parse()
+            .map_err(|_| StoreError::corrupt("task", "snapshot position"))?;
+        Ok(Some((read_json("snapshot", &self.snapshot)?, at)))
+    }
+
+    fn into_task(self, task: TaskId, folded: Folded, history: Vec<Message>) -> StoredTask {
+        StoredTask {
+            task,
+            now: self.now,
+            scope: self.scope,
+            context: self.context,
+            context_id: self.context_id,
+            state: self.state,
+            updated: self.updated,
+            last: self.last,
+            number: self.number,
+            live: self.live,
+            terminal: self.terminal,
+            folded,
+            history,
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! Turns: accepted by `submit`, refused by `refuse`, handed to a worker by `take`.
+
+use a2a::Message;
+
+use super::keys::queue_name;
+use super::retention::Keep;
+use super::script::{Args, Name, Reply};
+use super::{Store, StoreError};
+use crate::domain::event::Event;
+use crate::domain::fold::Folded;
+use crate::domain::record::{Tries, TurnRecord};
+use crate::domain::state;
+use crate::ids::{ContextKey, EntryId, Epoch, LeaseToken, Nonce, Partition, TurnId, WorkerId};
+
+/// How long an ended turn answers a repeated submit, in ms.
+pub(super) const KEEP_TURN_MS: u64 = 600_000;
+
+/// A message that asks for a turn.
+#[derive(Debug)]
+pub struct Submit<'a> {
+    /// The turn.
+    pub record: &'a TurnRecord,
+    /// Its first event.
+    pub first: &'a Event,
+    /// The batch of that event.
+    pub nonce: Nonce,
+    /// For a task that exists: its last entry as it was read.
+    pub follows: Option<EntryId>,
+    /// For a task that exists: the answer that stops being the status message, then the user's message.
+    pub history: &'a [Message],
+}
+
+/// What became of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Submitted {
+    /// The turn waits for a worker. A repeat of an accepted submit says the same.
+    Accepted {
+        /// The turn's first entry.
+        first: EntryId,
+        /// Which turn of its task.
+        number: u32,
+        /// Redis ms.
+        now: u64,
+        /// Whether it had been accepted before.
+        repeat: bool,
+    },
+    /// The context has another live turn.
+    Busy,
+    /// The task has a live turn.
+    Working,
+    /// The task accepts no further message.
+    Terminal,
+    /// The task is gone, or is not in this scope and context.
+    NotFound,
+    /// The task has changed since it was read: read it again.
+    Changed,
+}
+
+/// A message that is answered with a task born FAILED.
+#[derive(Debug)]
+pub struct Refused<'a> {
+    /// What the turn would have been.
+    pub record: &'a TurnRecord,
+    /// The whole task.
+    pub event: &'a Event,
+    /// Its folded state.
+    pub state: &'a Folded,
+    /// The batch of that event.
+    pub nonce: Nonce,
+    /// How long it is kept, in ms.
+    pub keep_ms: u64,
+}
+
+/// Asks for turns.
+#[derive(Debug)]
+pub struct Take<'a> {
+    /// Where.
+    pub partition: Partition,
+    /// Which queue.
+    pub pool: &'a str,
+    /// Who.
+    pub worker: &'a WorkerId,
+    /// One per turn that may be taken.
+    pub tokens: &'a [LeaseToken],
+    /// Lease time to live, in ms.
+    pub ttl_ms: u64,
+    /// Whether this repeats a call whose reply was lost.
+    pub repeat: bool,
+    /// Whether a turn on its last attempt may be taken.
+    pub last: bool,
+    /// How many own pending entries a repeat looks at: at least the slots of the worker.
+    pub slots: usize,
+}
+
+/// What came.
+#[derive(Debug)]
+pub struct Took {
+    /// Redis ms.
+    pub now: u64,
+    /// Whether the queue may hold more.
+    pub full: bool,
+    /// Leased turns.
+    pub turns: Vec<Taken>,
+}
+
+/// A leased turn.
+#[derive(Debug, Clone)]
+pub struct Taken {
+    /// What never changes.
+    pub record: TurnRecord,
+    /// Where it lives.
+    pub partition: Partition,
+    /// Its context.
+    pub context: ContextKey,
+    /// The right to write.
+    pub token: LeaseToken,
+    /// The fencing number.
+    pub epoch: Epoch,
+    /// Which turn of its task.
+    pub number: u32,
+    /// What was counted.
+    pub tries: Tries,
+    /// The turn's first entry.
+    pub first: EntryId,
+    /// The journal's last entry.
+    pub last: EntryId,
+    /// The task as it was before this turn, when it is not the first.
+    pub base: Option<Folded>,
+    /// Whether it is on its last attempt.
+    pub last_attempt: bool,
+    /// Whether its cancel was requested before it was taken.
+    pub canceled: bool,
+}
+
+impl Store {
+    /// Accepts a turn, or says why not. Safe to send twice.
+    ///
+    /// # Errors
+    /// [`StoreError`]; after `Unavailable` the outcome is unknown and the same call resolves it.
+    pub async fn submit(&self, submit: &Submit<'_>) -> Result<Submitted, StoreError> {
+        let record = submit.record;
+        let scope = record.scope();
+        let (context, partition) = self.place(&scope, &record.context_id);
+        let mut args = Args::new();
+        args.push(self.publish())
+            .push(&record.pool)
+            .push(record.turn.to_string())
+            .push(context.as_str())
+            .push(&record.context_id)
+            .push(scope.as_str())
+            .push(record.task.to_string())
+            .push(json("turn record", record)?)
+            .push(submit.nonce.to_string())
+            .push(submit.follows.map(|id| id.to_string()).unwrap_or_default())
+            .number(record.submitted)
+            .push(state::word(&a2a::TaskState::Submitted))
+            .number(submit.history.len() as u64);
+        for message in submit.history {
+            args.push(json("message", message)?);
+        }
+        args.number(1)
+            .push(submit.first.bytes())
+            .push(submit.first.class.letter().to_string());
+        let mut reply = self.run(Name::Submit, partition, &args).await?;
+        Ok(match reply.tag.as_str() {
+            tag @ ("OK" | "DUPLICATE") => {
+                let repeat = tag == "DUPLICATE";
+                Submitted::Accepted {
+                    first: reply.parsed()?,
+                    number: reply.parsed()?,
+                    now: reply.parsed()?,
+                    repeat,
+                }
+            }
+            "BUSY" => Submitted::Busy,
+            "WORKING" => Submitted::Working,
+            "TERMINAL" => Submitted::Terminal,
+            "NOT_FOUND" => Submitted::NotFound,
+            "RETRY" => Submitted::Changed,
+            "TAKEN" => return Err(StoreError::corrupt("submit", "a new task id exists already")),
+            _ => return Err(reply.unknown()),
+        })
+    }
+
+    /// Stores a task that is born FAILED. Returns its only entry and Redis ms.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn refuse(&self, refused: &Refused<'_>) -> Result<(EntryId, u64), StoreError> {
+        let record = refused.record;
+        let scope = record.scope();
+        let (context, partition) = self.place(&scope, &record.context_id);
+        let mut args = Args::new();
+        args.push(scope.as_str())
+            .push(context.as_str())
+            .push(&record.context_id)
+            .push(record.task.to_string())
+            .push(refused.nonce.to_string())
+            .number(record.submitted)
+            .push(state::word(&refused.state.status.state))
+            .push(json("snapshot", refused.state)?)
+            .push(refused.event.bytes())
+            .number(refused.keep_ms)
+            .push(json("message", &record.message)?);
+        let mut reply = self.run(Name::Refuse, partition, &args).await?;
+        match reply.tag.as_str() {
+            "OK" | "DUPLICATE" => Ok((reply.parsed()?, reply.parsed()?)),
+            _ => Err(reply.unknown()),
+        }
+    }
+
+    /// Leases up to one turn per token. Creates the queues when they do not exist.
+    ///
+    /// # Errors
+    /// [`StoreError`]; after `Unavailable` the same call with `repeat` resolves it.
+    pub async fn take(&self, take: &Take<'_>) -> Result<Took, StoreError> {
+        match self.take_once(take).await {
+            Err(StoreError::Command { source, .. }) if no_group(&source) => {
+                self.create_queues(take.partition, take.pool).await?;
+                self.take_once(take).await
+            }
+            answer => answer,
+        }
+    }
+
+    async fn take_once(&self, take: &Take<'_>) -> Result<Took, StoreError> {
+        let mut args = Args::new();
+        args.push(take.pool)
+            .push(take.worker.as_str())
+            .number(take.tokens.len() as u64)
+            .number(take.ttl_ms)
+            .flag(take.repeat)
+            .flag(take.last)
+            .number(take.slots as u64);
+        for token in take.tokens {
+            args.push(token.as_str());
+        }
+        let mut reply = self.run(Name::Take, take.partition, &args).await?;
+        if reply.tag != "TAKEN" {
+            return Err(reply.unknown());
+        }
+        let now = reply.parsed()?;
+        let full = reply.flag()?;
+        let last_queue = queue_name(take.pool, ":last");
+        let turns = reply
+            .rows()?
+            .into_iter()
+            .map(|row| taken(row, take.partition, &last_queue));
+        Ok(Took {
+            now,
+            full,
+            turns: turns.collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// Creates the queues of a pool with their group, reading from the beginning: a turn may have been queued before anyone listened.
+    async fn create_queues(&self, partition: Partition, pool: &str) -> Result<(), StoreError> {
+        for suffix in ["", ":first", ":last"] {
+            let mut create = super::connection::command("XGROUP");
+            create
+                .arg("CREATE")
+                .arg(self.keys().queue(partition, pool, suffix))
+                .arg("workers")
+                .arg("0")
+                .arg("MKSTREAM");
+            match self.one("XGROUP CREATE", usize::from(partition.0), &create).await {
+                Err(StoreError::Command { source, .. }) if source.code() == Some("BUSYGROUP") => {}
+                other => drop(other?),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn no_group(error: &redis::RedisError) -> bool {
+    error.code() == Some("NOGROUP") || error.to_string().contains("NOGROUP")
+}
+
+fn taken(mut row: Reply, partition: Partition, last_queue: &str) -> Result<Taken, StoreError> {
+    let turn = row.text()?;
+    let context = ContextKey::from_text(row.text()?);
+    let token = LeaseToken::from_text(row.text()?);
+    let epoch = Epoch(row.parsed()?);
+    let record: TurnRecord = read_json("turn record", &row.bytes()?)?;
+    if TurnId::parse(&turn) != Some(record.turn) {
+        return Err(StoreError::corrupt("turn record", "it names another turn"));
+    }
+    let number = row.parsed()?;
+    let (charged, handbacks, opened) = (row.parsed()?, row.parsed()?, row.parsed()?);
+    let tries = Tries {
+        charged,
+        handbacks,
+        opened,
+        begun: false,
+    };
+    let (first, last) = (row.parsed()?, row.parsed()?);
+    let base = row.bytes()?;
+    let base = if base.is_empty() || record.new_task {
+        None
+    } else {
+        Some(read_json("snapshot", &base)?)
+    };
+    let last_attempt = row.text()? == last_queue;
+    let canceled = row.flag()?;
+    Ok(Taken {
+        record,
+        partition,
+        context,
+        token,
+        epoch,
+        number,
+        tries,
+        first,
+        last,
+        base,
+        last_attempt,
+        canceled,
+    })
+}
+
+pub(super) fn json<T: serde::Serialize>(what: &'static str, value: &T) -> Result<Vec<u8>, StoreError> {
+    serde_json::to_vec(value).map_err(|e| StoreError::corrupt(what, e.to_string()))
+}
+
+pub(super) fn read_json<T: serde::de::DeserializeOwned>(what: &'static str, bytes: &[u8]) -> Result<T, StoreError> {
+    serde_json::from_slice(bytes).map_err(|e| StoreError::corrupt(what, e.to_string()))
+}
+
+impl Store {
+    /// The command that rings doorbells. One node: PUBLISH.
+    #[expect(clippy::unused_self, reason = "a cluster of several nodes rings with SPUBLISH")]
+    pub(super) fn publish(&self) -> &'static str {
+        "PUBLISH"
+    }
+
+    /// The retention arguments of a turn's end.
+    pub(super) fn keep_args(args: &mut Args, keep: &Keep, terminal: bool) {
+        args.number(keep.task_ms(terminal))
+            .number(keep.context_ms)
+            .number(KEEP_TURN_MS);
+    }
+}

@@ -1,0 +1,29 @@
+//! Test fixtures, used by the `tests/` folders of every package and shipped with none.
+//!
+//! Owns: private Redis servers, child processes, a proxy that breaks connections, and waiting for conditions.
+//! Refuses: to know anything about Relevo's own types. It does not depend on `relevo-shared`, so that the load test,
+//! which sees the cluster from outside only, can use it too.
+//!
+//! Fixtures fail the test by panicking with what they saw. Everything that they start dies with the test process, even
+//! when that is killed with SIGKILL; see `child.rs`.
+
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::missing_panics_doc,
+    reason = "fixtures fail the test by panicking"
+)]
+
+mod child;
+pub mod fault_proxy;
+pub mod haproxy;
+pub mod poll;
+pub mod process;
+pub mod redis_server;
+mod scratch;
+
+pub use fault_proxy::{FaultProxy, Upstream};
+pub use haproxy::HaProxy;
+pub use process::{Process, Ready, binary};
+pub use redis_server::{RedisBuilder, RedisServer};
+pub use scratch::Scratch;

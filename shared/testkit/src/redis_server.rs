@@ -1,0 +1,384 @@
+//! A private `redis-server` per test.
+//!
+//! It listens on a unix socket in a scratch directory, so there is no port to clash, nothing to flush and no order
+//! between tests; it answers about 15 ms after the start. TCP and cluster mode are there for the tests that need them.
+//! Called by every test that needs Redis.
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{self, Read, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+use rustix::process::Signal;
+
+use crate::child::{self, Guarded};
+use crate::fault_proxy::Upstream;
+use crate::poll;
+use crate::scratch::Scratch;
+
+/// How often a starting server is asked. A start takes some 10 ms, so this is most of what polling adds to it.
+const INTERVAL: Duration = Duration::from_millis(2);
+
+/// A server that answers nothing at all within this time is not going to.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Another process may take a port between our choice and the server's bind; that often in a row it is something else.
+const PORT_ATTEMPTS: usize = 20;
+
+/// In the log of a server that lost that race.
+const PORT_TAKEN: &str = "Address already in use";
+
+/// How a server differs from the usual one; see [`RedisServer::builder`].
+#[derive(Debug, Clone, Default)]
+pub struct RedisBuilder {
+    append_only: bool,
+    max_memory: Option<String>,
+    mode: Mode,
+    extra: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Mode {
+    #[default]
+    UnixSocket,
+    Tcp,
+    ClusterNode,
+}
+
+/// A running server. It is killed and its files are removed on drop; when the test fails, its files are kept.
+#[derive(Debug)]
+pub struct RedisServer {
+    // ORDER: fields drop in this order; the directory goes after the server that writes into it.
+    child: Mutex<Option<Guarded>>,
+    scratch: Scratch,
+    args: Vec<String>,
+    port: Option<u16>,
+}
+
+impl RedisBuilder {
+    /// Keeps an append-only file, so that [`RedisServer::restart`] finds the data again.
+    #[must_use]
+    pub fn append_only(mut self) -> Self {
+        self.append_only = true;
+        self
+    }
+
+    /// Sets `maxmemory`, for example `"8mb"`. The policy is `noeviction`.
+    #[must_use]
+    pub fn max_memory(mut self, size: &str) -> Self {
+        self.max_memory = Some(size.to_owned());
+        self
+    }
+
+    /// Listens on a TCP port of 127.0.0.1 as well, and [`RedisServer::url`] names it.
+    #[must_use]
+    pub fn tcp(mut self) -> Self {
+        self.mode = Mode::Tcp;
+        self
+    }
+
+    /// Becomes a cluster of one node that owns all slots (TCP). The start takes two seconds, which Redis insists on.
+    #[must_use]
+    pub fn cluster_node(mut self) -> Self {
+        self.mode = Mode::ClusterNode;
+        self
+    }
+
+    /// Adds a setting, for example `setting("timeout", "1")`.
+    #[must_use]
+    pub fn setting(mut self, name: &str, value: &str) -> Self {
+        self.extra.push(format!("--{name}"));
+        self.extra.push(value.to_owned());
+        self
+    }
+
+    /// Starts the server and waits until it answers.
+    ///
+    /// # Panics
+    /// When it does not.
+    #[track_caller]
+    pub fn start(self) -> RedisServer {
+        self.try_start().unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// [`RedisBuilder::start`] for a server that may refuse its settings; the error holds its log.
+    pub fn try_start(self) -> Result<RedisServer, String> {
+        let mut failure = String::new();
+        for _ in 0..PORT_ATTEMPTS {
+            let port = (self.mode != Mode::UnixSocket).then(free_port);
+            let scratch = Scratch::new("redis");
+            let server = RedisServer {
+                args: self.args(&scratch, port),
+                child: Mutex::new(None),
+                scratch,
+                port,
+            };
+            match server.launch() {
+                Ok(()) => {
+                    if self.mode == Mode::ClusterNode {
+                        server.form_cluster();
+                    }
+                    return Ok(server);
+                }
+                Err(error) if error.contains(PORT_TAKEN) => failure = error,
+                Err(error) => return Err(error),
+            }
+        }
+        Err(format!("no free port after {PORT_ATTEMPTS} attempts: {failure}"))
+    }
+
+    fn args(&self, scratch: &Scratch, port: Option<u16>) -> Vec<String> {
+        let dir = scratch.path().display().to_string();
+        let mut args = vec![
+            "--port".to_owned(),
+            port.unwrap_or(0).to_string(),
+            "--bind".to_owned(),
+            Ipv4Addr::LOCALHOST.to_string(),
+            "--unixsocket".to_owned(),
+            format!("{dir}/redis.sock"),
+            "--unixsocketperm".to_owned(),
+            "700".to_owned(),
+            "--dir".to_owned(),
+            dir,
+            "--save".to_owned(),
+            String::new(),
+            "--appendonly".to_owned(),
+            if self.append_only { "yes" } else { "no" }.to_owned(),
+            "--maxmemory-policy".to_owned(),
+            "noeviction".to_owned(),
+            // Tests may use DEBUG SLEEP and the like; nobody else can reach this server.
+            "--enable-debug-command".to_owned(),
+            "local".to_owned(),
+        ];
+        if let Some(size) = &self.max_memory {
+            args.extend(["--maxmemory".to_owned(), size.clone()]);
+        }
+        if self.mode == Mode::ClusterNode {
+            args.extend(["--cluster-enabled".to_owned(), "yes".to_owned()]);
+            // The default, 10000 above the port, may be no port at all.
+            args.extend(["--cluster-port".to_owned(), free_port().to_string()]);
+            // A node that nobody has met yet does not know its address, and clients ask it for that.
+            args.extend(["--cluster-announce-ip".to_owned(), Ipv4Addr::LOCALHOST.to_string()]);
+        }
+        args.extend(self.extra.iter().cloned());
+        args
+    }
+}
+
+impl RedisServer {
+    /// A server on a unix socket, without persistence.
+    #[track_caller]
+    pub fn start() -> Self {
+        Self::builder().start()
+    }
+
+    /// A server on a free TCP port of 127.0.0.1, without persistence.
+    #[track_caller]
+    pub fn start_tcp() -> Self {
+        Self::builder().tcp().start()
+    }
+
+    /// A cluster of one node that owns all slots, on TCP. Takes two seconds.
+    #[track_caller]
+    pub fn start_cluster_node() -> Self {
+        Self::builder().cluster_node().start()
+    }
+
+    /// For servers with other settings.
+    pub fn builder() -> RedisBuilder {
+        RedisBuilder::default()
+    }
+
+    /// What to give to `--redis`: `unix:///path` or `redis://127.0.0.1:port`.
+    pub fn url(&self) -> String {
+        match self.port {
+            Some(port) => format!("redis://127.0.0.1:{port}"),
+            None => format!("unix://{}", self.socket().display()),
+        }
+    }
+
+    /// The unix socket, which every server has.
+    pub fn socket(&self) -> PathBuf {
+        self.scratch.path().join("redis.sock")
+    }
+
+    /// The TCP address, if it has one.
+    pub fn addr(&self) -> Option<SocketAddr> {
+        self.port.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
+    }
+
+    /// This server as the far side of a [`crate::FaultProxy`]. It stays valid across [`RedisServer::restart`].
+    pub fn upstream(&self) -> Upstream {
+        Upstream::Unix(self.socket())
+    }
+
+    /// Its working directory.
+    pub fn dir(&self) -> &Path {
+        self.scratch.path()
+    }
+
+    /// The log of the present and earlier runs.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.scratch.path().join("redis.log")).unwrap_or_default()
+    }
+
+    /// The process id.
+    ///
+    /// # Panics
+    /// When it was killed and not restarted.
+    pub fn pid(&self) -> u32 {
+        self.child().as_ref().map(Guarded::id).expect("the server was killed")
+    }
+
+    /// SIGKILL, and waits until it is gone. Files stay for [`RedisServer::restart`].
+    pub fn kill(&self) {
+        if let Some(child) = self.child().take() {
+            child.kill();
+        }
+    }
+
+    /// SIGSTOP: connections stay open and nothing is answered. Returns when it stands still.
+    ///
+    /// # Panics
+    /// When it was killed and not restarted, as with [`RedisServer::cont`].
+    pub fn stop(&self) {
+        assert!(
+            self.child().as_ref().is_some_and(Guarded::stop),
+            "the server does not run"
+        );
+    }
+
+    /// Lets a stopped server go on.
+    ///
+    /// # Panics
+    /// When it was killed and not restarted.
+    pub fn cont(&self) {
+        assert!(
+            self.child().as_ref().is_some_and(|child| child.signal(Signal::CONT)),
+            "the server does not run"
+        );
+    }
+
+    /// Starts it again with the same settings, socket, port and files; kills it first if it runs.
+    ///
+    /// # Panics
+    /// When it does not answer. With TCP another process may have taken the port; put a [`crate::FaultProxy`] before a
+    /// unix socket where a test needs an address that is sure to survive.
+    #[track_caller]
+    pub fn restart(&self) {
+        self.kill();
+        poll::within_sync(PATIENCE, "redis-server to start again", || self.launch());
+    }
+
+    /// Runs `redis-cli` against it and returns what it prints, without the last line break. Options of redis-cli may
+    /// come first, such as `-a` and a password.
+    ///
+    /// # Panics
+    /// When redis-cli fails or the server answers with an error.
+    #[track_caller]
+    pub fn cli(&self, args: &[&str]) -> String {
+        let mut command = child::command("redis-cli");
+        // -e: an error reply is an exit code, not just text.
+        command.arg("-e").arg("-s").arg(self.socket()).args(args);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let output = child::spawn(command)
+            .wait_with_output()
+            .expect("redis-cli can be waited for");
+        let text = String::from_utf8_lossy(&output.stdout)
+            .trim_end_matches('\n')
+            .to_owned();
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            output.status.success(),
+            "redis-cli {args:?}: {}: {text}{complaint}",
+            output.status
+        );
+        text
+    }
+
+    fn launch(&self) -> Result<(), String> {
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.scratch.path().join("redis.log"));
+        let log = log.expect("the log file can be opened");
+        let mut command = child::command("redis-server");
+        command
+            .args(&self.args)
+            .current_dir(self.scratch.path())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("a file handle can be copied"))
+            .stderr(log);
+        let child = Guarded::spawn(command);
+        let start = Instant::now();
+        loop {
+            // The socket is in a directory of our own, so whoever answers there is this child.
+            let seen = match ping(&self.socket()) {
+                // A server with a password answers, which is all that is asked here.
+                Ok(reply) if reply.starts_with("+PONG") || reply.starts_with("-NOAUTH") => break,
+                Ok(reply) => reply,
+                Err(error) => error.to_string(),
+            };
+            if let Some(status) = child.status() {
+                let mut message = format!("redis-server ended ({status}); its log:\n{}", self.log());
+                if status.code() == Some(127) {
+                    write!(message, "\ninstall it: apt-get install redis-server").expect("a string can be written");
+                }
+                return Err(message);
+            }
+            if start.elapsed() > PATIENCE {
+                return Err(format!(
+                    "redis-server does not answer: {seen}; its log:\n{}",
+                    self.log()
+                ));
+            }
+            thread::sleep(INTERVAL);
+        }
+        *self.child() = Some(child);
+        Ok(())
+    }
+
+    fn form_cluster(&self) {
+        self.cli(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
+        poll::until_sync("the cluster to be usable", || {
+            let info = self.cli(&["CLUSTER", "INFO"]);
+            if info.lines().any(|line| line.trim_end() == "cluster_state:ok") {
+                Ok(())
+            } else {
+                Err(info)
+            }
+        });
+    }
+
+    fn child(&self) -> MutexGuard<'_, Option<Guarded>> {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One PING; the reply's first line, which is an error reply while data is loaded.
+fn ping(socket: &Path) -> io::Result<String> {
+    let mut connection = UnixStream::connect(socket)?;
+    connection.set_read_timeout(Some(Duration::from_secs(1)))?;
+    connection.write_all(b"PING\r\n")?;
+    let mut reply = Vec::new();
+    let mut byte = [0];
+    while !reply.ends_with(b"\r\n") && connection.read(&mut byte)? == 1 {
+        reply.extend_from_slice(&byte);
+    }
+    Ok(String::from_utf8_lossy(&reply).into_owned())
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there is a free port");
+    listener.local_addr().expect("a bound socket has an address").port()
+}

@@ -1,0 +1,12 @@
+//! The store against a real Redis, the laws between scripts and `domain`, and the rules of the repository.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests fail by panicking"
+)]
+#![allow(missing_docs, unreachable_pub, reason = "test code")]
+
+mod fixture;
+mod flow;
