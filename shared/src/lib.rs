@@ -10,6 +10,8 @@
 //! Without the feature `runtime` only [`ids`] and [`domain`] exist: that they need no clock, no network and no Redis is
 //! checked by the compiler.
 
+#[cfg(feature = "runtime")]
+pub mod agents;
 pub mod domain;
 pub mod ids;
 #[cfg(feature = "runtime")]

@@ -5,6 +5,7 @@
 //! Callers see domain verbs (submit, take, emit, finish, renew, settle), never Redis verbs or Redis types.
 
 mod bell;
+mod clock;
 mod connection;
 mod dead;
 mod doorbell;
@@ -17,6 +18,7 @@ mod metrics;
 mod overview;
 mod retention;
 mod script;
+mod settings;
 mod settle;
 mod subscriber;
 mod sweep;
@@ -25,6 +27,7 @@ mod turns;
 mod workers;
 
 pub use bell::BellWaiter;
+pub use clock::{RedisClock, millis};
 pub use connection::{ConnectOptions, Preflight};
 pub use dead::DeadTurn;
 pub use doorbell::Doorbell;
@@ -32,7 +35,7 @@ pub use error::{Retry, StoreError};
 pub use journal::{Batch, EmitReply, Finish, JournalRead, NewEvent, Open};
 pub use keys::{Keys, documented as documented_keys};
 pub use leases::{Held, LeaseClient, Renewed};
-pub use metrics::StoreMetrics;
+pub use metrics::{RegisterError, StoreMetrics};
 pub use overview::{Overview, RunningTurn};
 pub use retention::Keep;
 pub use script::{SCRIPTS, ScriptText};

@@ -1,3 +1,50 @@
-//! The process.
+//! The worker process.
 
-fn main() {}
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use relevo_shared::platform::logging;
+use relevo_shared::platform::shutdown::Shutdown;
+use relevo_worker::{App, Args, Started, start};
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let config = match start(&args) {
+        Started::Run(config) => config,
+        Started::Print(text) => return say(&mut std::io::stdout(), &text, ExitCode::SUCCESS),
+        Started::Refuse(text, code) => return say(&mut std::io::stderr(), &format!("{text}\n"), code),
+    };
+    logging::init(&config.settings.log);
+    let run = async {
+        let app = App::build(*config, args.ready_file, Shutdown::new()).await?;
+        app.run_with_signals().await
+    };
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            return say(
+                &mut std::io::stderr(),
+                &format!("no runtime: {error}\n"),
+                ExitCode::FAILURE,
+            );
+        }
+    };
+    match runtime.block_on(run) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            let error = anyhow::Error::from(error);
+            say(
+                &mut std::io::stderr(),
+                &format!("relevo-worker cannot run: {error:#}\n"),
+                ExitCode::FAILURE,
+            )
+        }
+    }
+}
+
+fn say(to: &mut dyn std::io::Write, text: &str, code: ExitCode) -> ExitCode {
+    // A reader that went away is no reason to fail.
+    drop(to.write_all(text.as_bytes()));
+    code
+}

@@ -240,11 +240,18 @@ impl Fold {
     /// # Errors
     /// [`FoldError`]; the fold is unchanged then.
     pub fn apply(&mut self, entry: &Entry) -> Result<(), FoldError> {
-        let body = parse(entry)?;
-        if entry.kind.class == Class::Boundary {
-            self.take_back(entry, &body)?;
+        self.apply_event(entry.id, entry.kind, parse(entry)?)
+    }
+
+    /// Folds one event in whose bytes need not be read again.
+    ///
+    /// # Errors
+    /// [`FoldError::NeedsBase`]; the fold is unchanged then.
+    pub fn apply_event(&mut self, id: EntryId, kind: Kind, body: StreamResponse) -> Result<(), FoldError> {
+        if kind.class == Class::Boundary {
+            self.take_back(id, &body)?;
         }
-        let opens_turn = entry.kind.turn != self.turn;
+        let opens_turn = kind.turn != self.turn;
         if opens_turn {
             // The stored history received the answer of the turn before in the same script as this entry.
             self.state.begin_turn();
@@ -259,15 +266,15 @@ impl Fold {
                 self.state.artifacts = task.artifacts.unwrap_or_default();
             }
         }
-        self.at = entry.id;
-        self.turn = entry.kind.turn;
+        self.at = id;
+        self.turn = kind.turn;
         if opens_turn {
-            self.base = Some((entry.id, self.state.clone()));
+            self.base = Some((id, self.state.clone()));
         }
         Ok(())
     }
 
-    fn take_back(&mut self, entry: &Entry, body: &StreamResponse) -> Result<(), FoldError> {
+    fn take_back(&mut self, id: EntryId, body: &StreamResponse) -> Result<(), FoldError> {
         let StreamResponse::StatusUpdate(update) = body else {
             return Ok(());
         };
@@ -280,7 +287,7 @@ impl Fold {
                 Ok(())
             }
             _ if valid.entry == self.at => Ok(()),
-            _ => Err(FoldError::NeedsBase(entry.id)),
+            _ => Err(FoldError::NeedsBase(id)),
         }
     }
 }

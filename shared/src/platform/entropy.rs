@@ -1,6 +1,6 @@
 //! Randomness: the only source of it.
 //!
-//! Owns nothing but the call to the operating system. It returns values, never errors: see [`bytes`].
+//! Owns nothing but the call to the operating system. It returns values, never errors: see [`bytes()`].
 
 use std::time::Duration;
 

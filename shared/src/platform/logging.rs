@@ -87,13 +87,13 @@ pub(super) fn is_filter(level: &str) -> bool {
     level.split(',').all(part) && EnvFilter::builder().parse(level).is_ok()
 }
 
-/// Logs panics as one line of the log, once per process, and before the usual report if there is no log yet.
+/// Logs panics as one line of the log; where errors are not logged, the usual report stands.
 fn install_panic_hook() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let usual = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
-            if !tracing::dispatcher::has_been_set() {
+            if !tracing::enabled!(tracing::Level::ERROR) {
                 usual(panic);
                 return;
             }

@@ -78,7 +78,7 @@ impl Readiness {
         let _ = conditions
             .wait_for(|conditions| conditions.values().all(Option::is_none))
             .await;
-        if !self.is_ready() {
+        if self.shutdown.phase() != Phase::Running {
             std::future::pending::<()>().await;
         }
     }

@@ -65,6 +65,11 @@ impl StoreError {
         }
     }
 
+    /// Whether Redis is up but has no memory left for new work: nothing was written, and trying again at once is no use.
+    pub fn is_full(&self) -> bool {
+        matches!(self, Self::Unavailable(source) if source.code() == Some("OOM"))
+    }
+
     /// The metric label.
     pub fn label(&self) -> &'static str {
         match self {

@@ -132,7 +132,7 @@ impl Store {
         });
         events_args(&mut args, batch.events);
         let reply = self.run(Name::Emit, batch.partition, &args).await?;
-        emit_reply(reply)
+        self.emit_reply(reply)
     }
 
     /// Appends the last batch of an attempt and frees its context. Safe to send twice.
@@ -154,7 +154,23 @@ impl Store {
         history_args(&mut args, finish.history)?;
         events_args(&mut args, batch.events);
         let reply = self.run(Name::Finish, batch.partition, &args).await?;
-        emit_reply(reply)
+        self.emit_reply(reply)
+    }
+
+    fn emit_reply(&self, mut reply: Reply) -> Result<EmitReply, StoreError> {
+        Ok(match reply.tag.as_str() {
+            "DONE" => {
+                let (last, now, repeat) = (reply.parsed()?, reply.parsed()?, reply.flag()?);
+                if !repeat && reply.text()? == "0" {
+                    self.metrics().doorbell_refused();
+                }
+                EmitReply::Done { last, now, repeat }
+            }
+            "FENCED" => EmitReply::Fenced,
+            "DIVERGED" => EmitReply::Diverged,
+            "CANCELLED" => EmitReply::Canceled,
+            _ => return Err(reply.unknown()),
+        })
     }
 
     fn batch_args(&self, batch: &Batch<'_>) -> Args {
@@ -241,7 +257,7 @@ fn judge_read(position: EntryId, mut entries: Vec<Entry>) -> Result<JournalRead,
 pub(super) fn history_args(args: &mut Args, history: &[Message]) -> Result<(), StoreError> {
     args.number(history.len() as u64);
     for message in history {
-        args.push(json("message", message)?);
+        args.list(json("message", message)?);
     }
     Ok(())
 }
@@ -251,20 +267,6 @@ pub(super) fn events_args(args: &mut Args, events: &[NewEvent]) {
     for event in events {
         args.push(&event.bytes).push(event.kind.to_string());
     }
-}
-
-fn emit_reply(mut reply: Reply) -> Result<EmitReply, StoreError> {
-    Ok(match reply.tag.as_str() {
-        "DONE" => EmitReply::Done {
-            last: reply.parsed()?,
-            now: reply.parsed()?,
-            repeat: reply.flag()?,
-        },
-        "FENCED" => EmitReply::Fenced,
-        "DIVERGED" => EmitReply::Diverged,
-        "CANCELLED" => EmitReply::Canceled,
-        _ => return Err(reply.unknown()),
-    })
 }
 
 /// Reads the reply of an XRANGE.

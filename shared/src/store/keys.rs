@@ -173,7 +173,7 @@ pub fn documented() -> Vec<KeyDoc> {
         doc(
             "meta",
             "hash",
-            "`run` server run id seen, `grace` Redis ms before which no lease is judged, `swept` janitor stamp",
+            "`run` server run id seen, `grace` Redis ms before which no lease is judged, `swept` janitor stamp, `cleaned` when the consumers of the queues were last looked through",
             "one per partition",
         ),
         doc(

@@ -130,6 +130,7 @@ impl LeaseClient {
                 empty.insert(connection)
             }
         };
-        connection.req_command(&call)
+        // An error reply is a value here, not yet an error.
+        connection.req_command(&call)?.extract_error()
     }
 }

@@ -9,12 +9,13 @@ use super::{Store, StoreError};
 use crate::ids::Partition;
 
 /// The parts that scripts share, put after their first line.
-const LIBRARIES: [(&str, &str); 7] = [
+const LIBRARIES: [(&str, &str); 8] = [
     ("base", include_str!("lua/lib/base.lua")),
     ("index", include_str!("lua/lib/index.lua")),
     ("journal", include_str!("lua/lib/journal.lua")),
     ("fence", include_str!("lua/lib/fence.lua")),
     ("run", include_str!("lua/lib/run.lua")),
+    ("queue", include_str!("lua/lib/queue.lua")),
     ("expect", include_str!("lua/lib/expect.lua")),
     ("release", include_str!("lua/lib/release.lua")),
 ];
@@ -63,6 +64,7 @@ scripts! {
     ReadTask = "read_task",
     Sweep = "sweep",
     Purge = "purge",
+    Ring = "ring",
     Layout = "layout",
 }
 
@@ -123,11 +125,14 @@ impl Scripts {
 pub(crate) struct Args {
     values: Vec<Vec<u8>>,
     bytes: usize,
+    listed: usize,
 }
 
 /// The most values and bytes of one call: Lua cannot unpack more than some thousand values, and a long script holds up everyone.
 const MAX_VALUES: usize = 1_000;
 const MAX_BYTES: usize = 64 << 20;
+/// The most messages that one call adds to a history. A turn must be able to end whatever it said: one message per event.
+const MAX_LISTED: usize = 60_000;
 
 impl Args {
     pub(crate) fn new() -> Self {
@@ -139,6 +144,12 @@ impl Args {
         self.bytes += value.len();
         self.values.push(value.to_vec());
         self
+    }
+
+    /// Adds a value of a list that the script takes in pieces.
+    pub(crate) fn list(&mut self, value: impl AsRef<[u8]>) -> &mut Self {
+        self.listed += 1;
+        self.push(value)
     }
 
     pub(crate) fn number(&mut self, value: u64) -> &mut Self {
@@ -169,9 +180,10 @@ impl Store {
 
     /// Runs a script on a key.
     pub(super) async fn run_on(&self, name: Name, lane: usize, key: &str, args: &Args) -> Result<Reply, StoreError> {
-        if args.values.len() > MAX_VALUES || args.bytes > MAX_BYTES {
+        let fixed = args.values.len() - args.listed;
+        if fixed > MAX_VALUES || args.listed > MAX_LISTED || args.bytes > MAX_BYTES {
             let rule = format!(
-                "{} takes at most {MAX_VALUES} values and {MAX_BYTES} bytes",
+                "{} takes at most {MAX_VALUES} values, {MAX_LISTED} messages and {MAX_BYTES} bytes",
                 name.as_str()
             );
             return Err(StoreError::Refused { rule });

@@ -164,6 +164,8 @@ impl Store {
         } else {
             at
         };
+        // A turn whose deadline passes while it waits ends then, not at the next look.
+        let look = live.record.deadline.map_or(look, |deadline| look.min(deadline));
         args.push(if at == 0 { queue.as_str() } else { "" })
             .push(match charge {
                 Charge::None => "",
@@ -215,7 +217,9 @@ impl Store {
         let live = view.live.as_ref();
         args.push(view.context.as_str())
             .push(live.map(|l| l.record.turn.to_string()).unwrap_or_default())
+            .push(live.map_or("", |l| &l.epoch))
             .push(live.and_then(|l| l.token.as_ref()).map_or("", LeaseToken::as_str))
+            .push(live.map_or("", |l| &l.entry))
             .number(at);
         settled(&self.run(Name::SettleDue, view.partition, &args).await?)
     }
@@ -256,7 +260,8 @@ impl Store {
             .push(&live.entry)
             .push(live.last.to_string())
             .push(live.record.task.to_string())
-            .flag(only_expired);
+            .flag(only_expired)
+            .flag(live.canceled);
         args
     }
 }

@@ -115,13 +115,17 @@ impl SubscriberHandle {
         Ok(())
     }
 
-    /// Leaves a task.
+    /// Leaves tasks.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn leave(&self, task: TaskId) -> Result<(), StoreError> {
-        let mut sink = self.sink.clone();
-        within(sink.unsubscribe(self.store.keys().channel(task))).await
+    pub async fn leave_all(&self, tasks: &[TaskId]) -> Result<(), StoreError> {
+        for chunk in tasks.chunks(512) {
+            let channels: Vec<String> = chunk.iter().map(|task| self.store.keys().channel(*task)).collect();
+            let mut sink = self.sink.clone();
+            within(sink.unsubscribe(&channels)).await?;
+        }
+        Ok(())
     }
 
     /// Follows the control channels of all partitions.

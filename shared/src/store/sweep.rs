@@ -24,6 +24,9 @@ pub struct Swept {
 /// A partition that was swept this recently is left alone, in ms. Shorter than the pass of a second, so that jitter loses no turn.
 const FRESH_MS: u64 = 900;
 
+/// A consumer of the queues that was silent for a day and holds nothing belongs to a worker that has left.
+const SILENT_MS: u64 = 86_400_000;
+
 impl Store {
     /// The partitions that nobody has looked at within the second: one cheap request.
     ///
@@ -46,7 +49,8 @@ impl Store {
         let stale = |answer: redis::Value| {
             text(&answer)
                 .and_then(|t| t.parse().ok())
-                .is_none_or(|at: u64| now.saturating_sub(at) >= FRESH_MS)
+                // A stamp from the future is of a clock that was put back.
+                .is_none_or(|at: u64| at > now || now - at >= FRESH_MS)
         };
         Ok(partitions
             .into_iter()
@@ -68,7 +72,7 @@ impl Store {
         pools: &[String],
     ) -> Result<Option<Swept>, StoreError> {
         let mut args = Args::new();
-        args.number(ttl_ms).number(limit as u64);
+        args.number(ttl_ms).number(limit as u64).number(SILENT_MS);
         for pool in pools {
             args.push(pool);
         }

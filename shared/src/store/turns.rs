@@ -2,6 +2,7 @@
 
 use a2a::Message;
 
+use super::journal::history_args;
 use super::keys::queue_name;
 use super::retention::Keep;
 use super::script::{Args, Name, Reply};
@@ -154,10 +155,8 @@ impl Store {
             .push(submit.follows.map(|id| id.to_string()).unwrap_or_default())
             .number(record.submitted)
             .push(state::word(&a2a::TaskState::Submitted))
-            .number(submit.history.len() as u64);
-        for message in submit.history {
-            args.push(json("message", message)?);
-        }
+            .number(expires(record));
+        history_args(&mut args, submit.history)?;
         args.number(1)
             .push(submit.first.bytes())
             .push(submit.first.class.letter().to_string());
@@ -209,21 +208,11 @@ impl Store {
         }
     }
 
-    /// Leases up to one turn per token. Creates the queues when they do not exist.
+    /// Leases up to one turn per token. Queues that do not exist are created.
     ///
     /// # Errors
     /// [`StoreError`]; after `Unavailable` the same call with `repeat` resolves it.
     pub async fn take(&self, take: &Take<'_>) -> Result<Took, StoreError> {
-        match self.take_once(take).await {
-            Err(StoreError::Command { source, .. }) if no_group(&source) => {
-                self.create_queues(take.partition, take.pool).await?;
-                self.take_once(take).await
-            }
-            answer => answer,
-        }
-    }
-
-    async fn take_once(&self, take: &Take<'_>) -> Result<Took, StoreError> {
         let mut args = Args::new();
         args.push(take.pool)
             .push(take.worker.as_str())
@@ -252,28 +241,12 @@ impl Store {
             turns: turns.collect::<Result<_, _>>()?,
         })
     }
-
-    /// Creates the queues of a pool with their group, reading from the beginning: a turn may have been queued before anyone listened.
-    async fn create_queues(&self, partition: Partition, pool: &str) -> Result<(), StoreError> {
-        for suffix in ["", ":first", ":last"] {
-            let mut create = super::connection::command("XGROUP");
-            create
-                .arg("CREATE")
-                .arg(self.keys().queue(partition, pool, suffix))
-                .arg("workers")
-                .arg("0")
-                .arg("MKSTREAM");
-            match self.one("XGROUP CREATE", usize::from(partition.0), &create).await {
-                Err(StoreError::Command { source, .. }) if source.code() == Some("BUSYGROUP") => {}
-                other => drop(other?),
-            }
-        }
-        Ok(())
-    }
 }
 
-fn no_group(error: &redis::RedisError) -> bool {
-    error.code() == Some("NOGROUP") || error.to_string().contains("NOGROUP")
+/// When a queued turn is worth nothing any more: its deadline has passed, or it has waited too long for its first worker.
+fn expires(record: &TurnRecord) -> u64 {
+    let waited = record.submitted.saturating_add(record.queue_age).saturating_add(1);
+    record.deadline.map_or(waited, |deadline| deadline.min(waited))
 }
 
 fn taken(mut row: Reply, partition: Partition, last_queue: &str) -> Result<Taken, StoreError> {

@@ -10,19 +10,26 @@ use relevo_shared::domain::event;
 use relevo_shared::domain::fold::{Entry, Fold, Folded};
 use relevo_shared::domain::record::{CrashPolicy, Sender, TurnRecord, VERSION};
 use relevo_shared::domain::state::End;
-use relevo_shared::ids::{EntryId, LeaseToken, Nonce, Partition, TaskId, TurnId, WorkerId};
+use relevo_shared::ids::{ContextKey, EntryId, LeaseToken, Nonce, Partition, TaskId, TurnId, WorkerId};
+use relevo_shared::janitor::{Janitor, JanitorMetrics, JanitorSettings};
 use relevo_shared::platform::entropy;
 use relevo_shared::store::{
-    Batch, ConnectOptions, EmitReply, Finish, Keep, NewEvent, Open, Store, StoreMetrics, Submit, Submitted, Take, Taken,
+    Batch, ConnectOptions, ContextView, EmitReply, Finish, HistoryLength, JournalRead, Keep, LiveTurn, NewEvent, Open,
+    Store, StoreError, StoreMetrics, StoredTask, Submit, Submitted, Swept, Take, Taken, Took,
 };
 use relevo_testkit::RedisServer;
+
+use crate::probe::Probe;
 
 pub const TTL: u64 = 60_000;
 
 pub struct World {
-    pub redis: RedisServer,
+    // ORDER: connections are closed before the server is killed.
     pub store: Store,
+    pub probe: Probe,
     pub worker: WorkerId,
+    pub redis: RedisServer,
+    registry: Registry,
 }
 
 pub fn options(url: &str) -> ConnectOptions {
@@ -49,12 +56,50 @@ impl World {
     }
 
     pub async fn on(redis: RedisServer) -> Self {
-        let store = connect(&redis.url()).await;
+        let options = options(&redis.url());
+        Self::with(redis, &options).await
+    }
+
+    /// One partition, so that contexts share queues and indexes.
+    pub async fn small() -> Self {
+        let redis = RedisServer::start();
+        let options = ConnectOptions {
+            partitions: 1,
+            ..options(&redis.url())
+        };
+        Self::with(redis, &options).await
+    }
+
+    pub async fn with(redis: RedisServer, options: &ConnectOptions) -> Self {
+        let registry = Registry::new();
+        let metrics = StoreMetrics::register(&registry).unwrap();
         Self {
+            store: Store::connect(options, metrics).await.unwrap(),
+            probe: Probe::new(&redis),
+            worker: worker("w-1"),
             redis,
-            store,
-            worker: WorkerId::parse("w-1").unwrap(),
+            registry,
         }
+    }
+
+    /// Asserts that this test got this reply of this script. `replies.rs` collects the calls of this function from the
+    /// sources and compares them with the headers of the scripts.
+    #[track_caller]
+    pub fn reached(&self, script: &str, tag: &str) {
+        let outcome = tag.to_ascii_lowercase();
+        let families = self.registry.gather();
+        let samples = families.iter().flat_map(prometheus::proto::MetricFamily::get_metric);
+        let count: u64 = samples
+            .filter(|sample| {
+                let has = |name: &str, value: &str| {
+                    let mut labels = sample.get_label().iter();
+                    labels.any(|label| label.name() == name && label.value() == value)
+                };
+                has("script", script) && has("outcome", &outcome)
+            })
+            .map(|sample| sample.get_histogram().get_sample_count())
+            .sum();
+        assert!(count > 0, "{script} never answered {tag}");
     }
 
     /// A turn that creates its task in a context of its own.
@@ -112,8 +157,118 @@ impl World {
             .unwrap()
     }
 
+    /// A turn for a task that exists, as a gateway makes it.
+    pub async fn next_record(&self, task: TaskId, context_id: &str) -> TurnRecord {
+        let mut record = self.record(context_id).await;
+        record.task = task;
+        record.message.task_id = Some(task.to_string());
+        record.new_task = false;
+        record
+    }
+
+    /// Sends a message to a task that exists.
+    pub async fn follow_up(&self, task: TaskId, context_id: &str) -> (TurnRecord, Submitted) {
+        let before = self.stored(task).await;
+        let record = self.next_record(task, context_id).await;
+        let history: Vec<Message> = before
+            .folded
+            .status
+            .message
+            .into_iter()
+            .chain([record.message.clone()])
+            .collect();
+        let nonce = Nonce(entropy::u64());
+        let submitted = self.submit_with(&record, nonce, Some(before.last), &history).await;
+        (record, submitted)
+    }
+
+    pub async fn stored(&self, task: TaskId) -> StoredTask {
+        self.store.read_task(task, HistoryLength::All).await.unwrap().unwrap()
+    }
+
+    /// The whole journal.
+    pub async fn journal(&self, task: TaskId) -> Vec<Entry> {
+        match self.store.read_journal(task, EntryId::START, 1_000).await.unwrap() {
+            JournalRead::Entries(entries) => entries,
+            JournalRead::Gap => panic!("the journal does not begin with its first entry"),
+        }
+    }
+
+    pub async fn kinds(&self, task: TaskId) -> Vec<String> {
+        self.journal(task).await.iter().map(|e| e.kind.to_string()).collect()
+    }
+
     pub fn partition(&self, record: &TurnRecord) -> Partition {
         record.task.partition()
+    }
+
+    pub fn context(&self, record: &TurnRecord) -> ContextKey {
+        record.context_key(self.store.partitions())
+    }
+
+    pub async fn view(&self, record: &TurnRecord) -> ContextView {
+        let context = self.context(record);
+        self.store.read_context(self.partition(record), &context).await.unwrap()
+    }
+
+    pub async fn live(&self, record: &TurnRecord) -> LiveTurn {
+        self.view(record).await.live.unwrap()
+    }
+
+    /// The key of a turn's context.
+    pub fn context_key(&self, record: &TurnRecord) -> String {
+        self.store.keys().context(self.partition(record), &self.context(record))
+    }
+
+    /// When the context is looked at.
+    pub fn due(&self, record: &TurnRecord) -> Option<u64> {
+        let due = self.store.keys().due(self.partition(record));
+        self.probe.score(&due, self.context(record).as_str())
+    }
+
+    fn make_due(&self, record: &TurnRecord, field: &str) {
+        self.probe.set(&self.context_key(record), field, 1);
+        let due = self.store.keys().due(self.partition(record));
+        self.probe.set_score(&due, self.context(record).as_str(), 1);
+    }
+
+    /// Lets a lease run out.
+    pub fn expire(&self, record: &TurnRecord) {
+        self.make_due(record, "until");
+    }
+
+    /// Lets the wait of a delayed turn be over.
+    pub fn wake(&self, record: &TurnRecord) {
+        self.make_due(record, "at");
+    }
+
+    pub fn janitor(&self) -> Janitor {
+        self.janitor_with(Keep::default())
+    }
+
+    pub fn janitor_with(&self, keep: Keep) -> Janitor {
+        let settings = JanitorSettings {
+            lease_ttl_ms: TTL,
+            keep,
+            pools: vec!["default".to_owned()],
+        };
+        let metrics = JanitorMetrics::register(&Registry::new()).unwrap();
+        Janitor::new(self.store.clone(), settings, metrics)
+    }
+
+    /// A janitor's look at a partition, however recent the last one was.
+    pub async fn sweep(&self, partition: Partition) -> Swept {
+        self.probe.ask(&["HDEL", &self.store.keys().meta(partition), "swept"]);
+        let pools = ["default".to_owned()];
+        self.store.sweep(partition, TTL, 100, &pools).await.unwrap().unwrap()
+    }
+
+    /// A pass over all partitions, however recent the last one was.
+    pub async fn pass(&self, janitor: &Janitor) {
+        for partition in self.store.keys().layout().all() {
+            self.probe.ask(&["HDEL", &self.store.keys().meta(partition), "swept"]);
+        }
+        janitor.pass().await.unwrap();
     }
 
     pub async fn take(&self, partition: Partition) -> Vec<Taken> {
@@ -134,25 +289,88 @@ impl World {
         repeat: bool,
     ) -> Vec<Taken> {
         let take = Take {
-            partition,
-            pool: "default",
-            worker,
-            tokens,
             ttl_ms,
             repeat,
-            last: true,
-            slots: 64,
+            ..take(partition, worker, tokens)
         };
         self.store.take(&take).await.unwrap().turns
+    }
+
+    pub async fn try_take(&self, partition: Partition) -> Result<Took, StoreError> {
+        let tokens = [LeaseToken::new(entropy::u128())];
+        self.store.take(&take(partition, &self.worker, &tokens)).await
+    }
+
+    /// Submits a turn and leaves it in its queue.
+    pub async fn queued(&self, context_id: &str) -> TurnRecord {
+        let record = self.record(context_id).await;
+        self.queue(&record).await;
+        record
+    }
+
+    pub async fn queue(&self, record: &TurnRecord) {
+        let submitted = self.submit(record).await;
+        assert!(matches!(submitted, Submitted::Accepted { .. }), "{submitted:?}");
     }
 
     /// Submits and takes a turn of its own.
     pub async fn running(&self, context_id: &str) -> Running {
         let record = self.record(context_id).await;
-        assert!(matches!(self.submit(&record).await, Submitted::Accepted { .. }));
-        let taken = self.take(self.partition(&record)).await.pop().unwrap();
+        self.run(&record).await
+    }
+
+    /// Submits and takes this turn.
+    pub async fn run(&self, record: &TurnRecord) -> Running {
+        self.queue(record).await;
+        self.again(record).await
+    }
+
+    /// Takes a turn that waits.
+    pub async fn again(&self, record: &TurnRecord) -> Running {
+        let taken = self.take(self.partition(record)).await.pop().unwrap();
+        assert_eq!(taken.record.turn, record.turn);
         Running::new(taken)
     }
+
+    /// A task whose first turn is over.
+    pub async fn ended(&self, context_id: &str, end: End) -> Running {
+        let mut turn = self.running(context_id).await;
+        turn.emit(&self.store, &["answer"]).await;
+        assert!(is_done(&turn.finish(&self.store, end).await));
+        turn
+    }
+}
+
+pub fn worker(name: &str) -> WorkerId {
+    WorkerId::parse(name).unwrap()
+}
+
+pub fn token() -> LeaseToken {
+    LeaseToken::new(entropy::u128())
+}
+
+/// A take of everything that these tokens allow.
+pub fn take<'a>(partition: Partition, worker: &'a WorkerId, tokens: &'a [LeaseToken]) -> Take<'a> {
+    Take {
+        partition,
+        pool: "default",
+        worker,
+        tokens,
+        ttl_ms: TTL,
+        repeat: false,
+        last: true,
+        slots: 64,
+    }
+}
+
+/// Written now.
+pub fn is_done(reply: &EmitReply) -> bool {
+    matches!(reply, EmitReply::Done { repeat: false, .. })
+}
+
+/// Written before.
+pub fn is_repeat(reply: &EmitReply) -> bool {
+    matches!(reply, EmitReply::Done { repeat: true, .. })
 }
 
 /// A leased turn and what its worker knows.
@@ -248,21 +466,43 @@ impl Running {
         }
     }
 
+    /// The batch that [`Running::emit`] would send, for a test that sends it itself.
+    pub fn events(&self, texts: &[&str]) -> (Open, Vec<NewEvent>) {
+        let (open, opening) = self.opening();
+        let texts = texts.iter().map(|t| self.text(t));
+        (open, opening.into_iter().chain(texts).collect())
+    }
+
     /// Emits texts, opening the attempt first when that has not happened.
     pub async fn emit(&mut self, store: &Store, texts: &[&str]) -> EmitReply {
-        let (open, opening) = self.opening();
-        let events: Vec<NewEvent> = opening.into_iter().chain(texts.iter().map(|t| self.text(t))).collect();
+        self.emit_kept(store, texts, false).await
+    }
+
+    /// The same with a snapshot after the batch.
+    pub async fn emit_with_snapshot(&mut self, store: &Store, texts: &[&str]) -> EmitReply {
+        self.emit_kept(store, texts, true).await
+    }
+
+    async fn emit_kept(&mut self, store: &Store, texts: &[&str], keep: bool) -> EmitReply {
+        let (open, events) = self.events(texts);
         let nonce = Nonce(entropy::u64());
-        let reply = store.emit(&self.batch(nonce, open, &events)).await.unwrap();
+        let mut after = self.clone();
+        after.fold_in(&events, nonce);
+        let snapshot = keep.then(|| after.fold.state());
+        let batch = Batch {
+            snapshot,
+            ..self.batch(nonce, open, &events)
+        };
+        let reply = store.emit(&batch).await.unwrap();
         if let EmitReply::Done { last, .. } = reply {
-            self.fold_in(&events, nonce);
+            self.fold = after.fold;
             self.prev = last;
             self.opened = true;
         }
         reply
     }
 
-    pub fn ending(&mut self, end: End, nonce: Nonce) -> (Vec<NewEvent>, Open, Folded, Vec<Message>) {
+    pub fn ending(&self, end: End, nonce: Nonce) -> (Vec<NewEvent>, Open, Folded, Vec<Message>) {
         let (open, opening) = self.opening();
         let ended = event::ended(&self.taken.record, end, None, None, 2);
         let ended = self.event(ended.body, ended.class);
@@ -274,15 +514,19 @@ impl Running {
         (events, open, snapshot, history)
     }
 
-    pub async fn finish(&mut self, store: &Store, end: End) -> EmitReply {
-        let nonce = Nonce(entropy::u64());
+    pub async fn finish(&self, store: &Store, end: End) -> EmitReply {
+        self.finish_as(store, end, Nonce(entropy::u64()), None).await
+    }
+
+    /// The same under a nonce of the test's, so that it can be repeated.
+    pub async fn finish_as(&self, store: &Store, end: End, nonce: Nonce, trim_below: Option<EntryId>) -> EmitReply {
         let (events, open, snapshot, history) = self.ending(end, nonce);
         let keep = Keep::default();
         let finish = Finish {
             end,
             snapshot: &snapshot,
             history: &history,
-            trim_below: None,
+            trim_below,
             keep: &keep,
         };
         let batch = Batch {

@@ -8,5 +8,9 @@
 )]
 #![allow(missing_docs, unreachable_pub, reason = "test code")]
 
+mod bugs;
 mod fixture;
 mod flow;
+mod probe;
+mod record;
+mod replies;

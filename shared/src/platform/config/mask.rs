@@ -17,35 +17,42 @@ const CREDENTIAL_NAMES: [&str; 8] = [
 /// Query parameters of a Redis URL over a unix socket that carry the password.
 const CREDENTIAL_PARAMETERS: [&str; 2] = ["pass", "password"];
 
-/// `text` with the password of an URL in it hidden. Works on texts that are no valid URL, since those are what an
-/// error has to show.
+/// `text` with the credentials of a URL in it hidden. Works on texts that are no valid URL, since those are what an error
+/// has to show, and rather hides too much: everything before the last `@` is taken for credentials.
 pub fn mask_url(text: &str) -> String {
-    let Some((scheme, rest)) = text.split_once("://") else {
-        return text.to_owned();
+    let (scheme, rest) = match text.split_once("://") {
+        Some((scheme, rest)) => (format!("{scheme}://"), rest),
+        None => (String::new(), text),
     };
-    let (address, query) = rest
-        .split_once('?')
-        .map_or((rest, None), |(address, query)| (address, Some(query)));
-    let address = match address.rsplit_once('@') {
-        Some((user_info, host)) => match user_info.split_once(':') {
-            Some((user, _)) => format!("{user}:{MASK}@{host}"),
-            // A lone user name may be a token put in the wrong place.
-            None => format!("{MASK}@{host}"),
-        },
-        None => address.to_owned(),
+    let (user_info, address) = match rest.rsplit_once('@') {
+        Some((user_info, address)) => (mask_user_info(user_info), address),
+        None => (String::new(), rest),
     };
-    match query {
-        Some(query) => format!("{scheme}://{address}?{}", mask_query(query)),
-        None => format!("{scheme}://{address}"),
+    match address.split_once('?') {
+        Some((host, query)) => format!("{scheme}{user_info}{host}?{}", mask_query(query)),
+        None => format!("{scheme}{user_info}{address}"),
+    }
+}
+
+fn mask_user_info(user_info: &str) -> String {
+    match user_info.split_once(':') {
+        Some((user, _)) => format!("{user}:{MASK}@"),
+        // A lone user name may be a token put in the wrong place.
+        None => format!("{MASK}@"),
     }
 }
 
 fn mask_query(query: &str) -> String {
     let mask_parameter = |parameter: &str| match parameter.split_once('=') {
-        Some((name, _)) if CREDENTIAL_PARAMETERS.contains(&name) || names_credential(name) => format!("{name}={MASK}"),
+        Some((name, _)) if is_password_parameter(name) || names_credential(name) => format!("{name}={MASK}"),
         _ => parameter.to_owned(),
     };
     query.split('&').map(mask_parameter).collect::<Vec<_>>().join("&")
+}
+
+/// Whether a query parameter of that name is the password of Redis over a unix socket.
+pub(super) fn is_password_parameter(name: &str) -> bool {
+    CREDENTIAL_PARAMETERS.contains(&name)
 }
 
 /// A free-form table with every value hidden whose name says it is a credential, and every URL masked.
@@ -61,7 +68,8 @@ fn mask_value(name: &str, value: &toml::Value) -> toml::Value {
         toml::Value::Table(table) => toml::Value::Table(mask_table(table)),
         _ if names_credential(name) => toml::Value::String(MASK.to_owned()),
         toml::Value::Array(items) => toml::Value::Array(items.iter().map(|item| mask_value(name, item)).collect()),
-        toml::Value::String(text) => toml::Value::String(mask_url(text)),
+        // Any other text with an `@` is no address.
+        toml::Value::String(text) if text.contains("://") => toml::Value::String(mask_url(text)),
         other => other.clone(),
     }
 }
@@ -83,6 +91,8 @@ mod tests {
         assert_eq!(mask_url("rediss://relevo:hun@ter2@h"), "rediss://relevo:***@h");
         assert_eq!(mask_url("https://ghp_token@h/x"), "https://***@h/x");
         assert_eq!(mask_url("unix:///s?db=1&pass=hunter2"), "unix:///s?db=1&pass=***");
+        assert_eq!(mask_url("redis://u:hun?ter2@h"), "redis://u:***@h");
+        assert_eq!(mask_url("relevo:hunter2@h:6379"), "relevo:***@h:6379");
         assert_eq!(mask_url("redis://u:hunter2@h:notaport"), "redis://u:***@h:notaport");
     }
 
@@ -91,7 +101,7 @@ mod tests {
         let table: toml::Table = toml::from_str(
             r#"
             kind = "process"
-            command = ["agent", "--upstream", "https://u:hunter2@h"]
+            command = ["agent", "--upstream", "https://u:hunter2@h", "to=me@example.com"]
             api_key_env = "THE_KEY"
             [env]
             X_API_KEY = "hunter2"
@@ -101,6 +111,11 @@ mod tests {
         .unwrap();
         let masked = toml::to_string(&mask_table(&table)).unwrap();
         assert!(!masked.contains("hunter2"), "{masked}");
-        assert!(masked.contains("THE_KEY") && masked.contains("--upstream"), "{masked}");
+        assert!(
+            ["THE_KEY", "--upstream", "to=me@example.com"]
+                .iter()
+                .all(|shown| masked.contains(shown)),
+            "{masked}"
+        );
     }
 }

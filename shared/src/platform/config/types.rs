@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::Setting;
-use super::mask::mask_url;
+use super::mask::{is_password_parameter, mask_url};
 use super::value::quoted;
 
 /// What is shown instead of a secret.
@@ -68,9 +68,15 @@ impl ServiceUrl {
         self.0.split_once(':').map_or("", |(scheme, _)| scheme)
     }
 
-    /// Whether it carries a password.
-    pub fn has_password(&self) -> bool {
+    /// Whether it carries a user name, a password or both.
+    pub fn has_credentials(&self) -> bool {
         mask_url(&self.0) != self.0
+    }
+
+    /// Whether it carries a password, as user information or as the parameter of a socket's URL.
+    pub fn has_password(&self) -> bool {
+        let parameter = |url: &url::Url| url.query_pairs().any(|(name, _)| is_password_parameter(&name));
+        url::Url::parse(&self.0).is_ok_and(|url| url.password().is_some() || parameter(&url))
     }
 }
 
@@ -87,7 +93,7 @@ impl fmt::Display for ServiceUrl {
 }
 
 impl Setting for ServiceUrl {
-    const EXPECTED: &'static str = "a URL with its scheme, such as \"redis://127.0.0.1:6379\"";
+    const EXPECTED: &'static str = "a URL such as \"redis://127.0.0.1:6379\" or \"https://relevo.example.com\"";
 
     fn parse(text: &str) -> Option<Self> {
         Self::new(text)
@@ -123,6 +129,24 @@ mod tests {
             assert!(!shown.contains("hunter2"), "{shown}");
         }
         assert_eq!(url.expose(), "redis://:hunter2@127.0.0.1:6379");
+    }
+
+    #[test]
+    fn a_user_name_alone_is_no_password() {
+        for (url, password, credentials) in [
+            ("redis://h", false, false),
+            ("redis://relevo@h", false, true),
+            ("redis://relevo:x@h", true, true),
+            ("unix:///s?db=1", false, false),
+            ("unix:///s?user=relevo&pass=x", true, true),
+        ] {
+            let parsed = ServiceUrl::new(url).unwrap();
+            assert_eq!(
+                (parsed.has_password(), parsed.has_credentials()),
+                (password, credentials),
+                "{url}"
+            );
+        }
     }
 
     #[test]

@@ -1,15 +1,15 @@
 #!lua flags=allow-oom
 -- Gives a turn that nobody holds (or that its holder gives back) to another worker, or lets it wait.
 -- KEYS    1 meta
--- ARGV    1 publish command (unused), 2-9 what the caller read (lib/expect.lua), 10 queue to join ('' = wait until 12),
---         11 '' | 'handback' | 'attempt' (what it costs), 12 Redis ms to look again
+-- ARGV    1 publish command (unused), 2-10 what the caller read (lib/expect.lua), 11 queue to join ('' = wait until 13),
+--         12 '' | 'handback' | 'attempt' (what it costs), 13 Redis ms to look again
 -- DERIVES ctx:<ctx> turn:<id> task:<id> turns:* due
 -- RETURNS OK now | RETRY
 -- USES    base run expect
 if not expected() then
   return { 'RETRY' }
 end
-local ctx, turn, queue, charge, at = ARGV[2], ARGV[3], ARGV[10], ARGV[11], ARGV[12]
+local ctx, turn, queue, charge, at = ARGV[2], ARGV[3], ARGV[11], ARGV[12], ARGV[13]
 local turn_key = P .. 'turn:' .. turn
 local old = redis.call('HGET', turn_key, 'q')
 if ARGV[6] ~= '' and old and old ~= '' then

@@ -2,8 +2,8 @@
 -- Accepts a turn: turn record, history, first event, queue entry, due, indexes, in one step.
 -- KEYS    1 meta
 -- ARGV    1 publish command, 2 pool, 3 turn, 4 context key, 5 context id, 6 scope, 7 task, 8 record, 9 nonce,
---         10 prev ('' = the turn creates its task), 11 stamp, 12 state, 13 count of history items, then the items,
---         then 1, the first event, its class letter
+--         10 prev ('' = the turn creates its task), 11 stamp, 12 state, 13 Redis ms at which it is worth nothing any more,
+--         14 count of history items, then the items, then 1, the first event, its class letter
 -- DERIVES turn:<id> ctx:<ctx> task:<id> hist:<id> ev:<id> turns:<pool> due idx:* retain ch:<task>
 -- RETURNS OK first number now | DUPLICATE first number now | BUSY turn | WORKING | TERMINAL | NOT_FOUND | RETRY | TAKEN
 -- USES    base index journal
@@ -38,11 +38,11 @@ end
 -- Writes. None of them can fail: types are ours, the journal's last id was compared.
 local after = prev == '' and '0-0' or prev
 local number = prev == '' and 1 or tonumber(t[4]) + 1
-local items = tonumber(ARGV[13])
-local at = 14 + items
+local items = tonumber(ARGV[14])
+local at = 15 + items
 ARGV[at + 2] = int(number) .. '.' .. ARGV[at + 2]
 if items > 0 then
-  redis.call('RPUSH', P .. 'hist:' .. task, unpack(ARGV, 14, 13 + items))
+  redis.call('RPUSH', P .. 'hist:' .. task, unpack(ARGV, 15, 14 + items))
 end
 local first = append(task, after, nonce, at)
 if prev == '' then
@@ -54,7 +54,7 @@ end
 local entry = redis.call('XADD', P .. 'turns:' .. pool, '*', 't', turn, 'x', ctx)
 redis.call('HSET', turn_key, 'r', record, 'k', task, 'f', first, 'n', int(number), 'e', entry, 'q', 'turns:' .. pool)
 redis.call('HSET', ctx_key, 'id', context_id, 'scope', scope, 'turn', turn, 'act', int(now))
-redis.call('ZADD', P .. 'due', int(now + 30000), ctx)
+redis.call('ZADD', P .. 'due', int(math.min(now + 30000, tonumber(ARGV[13]))), ctx)
 index(scope, ctx, task, t[7], state, stamp)
 if prev ~= '' then
   redis.call('ZREM', P .. 'retain', 't:' .. task, 'c:' .. ctx)

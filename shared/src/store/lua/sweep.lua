@@ -1,12 +1,14 @@
 #!lua flags=allow-oom
 -- The janitor's look at a partition, at most once a second cluster-wide.
 -- KEYS    1 meta
--- ARGV    1 lease ttl (ms), 2 how many at the most, 3.. pools
+-- ARGV    1 lease ttl (ms), 2 how many at the most, 3 ms of silence after which a consumer that holds nothing is forgotten,
+--         4.. pools
 -- DERIVES due retain turns:<pool>:first turns:<pool> turns:<pool>:last
 -- RETURNS SKIP | SWEPT now grace, due context keys, retained members that are due, pools with undelivered turns
--- USES    base run
-local m = redis.call('HMGET', KEYS[1], 'run', 'grace', 'swept')
-if now - tonumber(m[3] or '0') < 900 then
+-- USES    base run queue
+local m = redis.call('HMGET', KEYS[1], 'run', 'grace', 'swept', 'cleaned')
+local age = now - tonumber(m[3] or '0')
+if age >= 0 and age < 900 then -- a stamp from the future is of a clock that was put back
   return { 'SKIP' }
 end
 local grace, run = tonumber(m[2] or '0'), run_id()
@@ -23,29 +25,37 @@ local retain = redis.call('ZRANGEBYSCORE', P .. 'retain', '-inf', int(now), 'LIM
 
 local function undelivered(key)
   local newest = redis.call('XREVRANGE', key, '+', '-', 'COUNT', 1)
-  if not newest[1] then
-    return false
-  end
-  local groups = redis.pcall('XINFO', 'GROUPS', key)
-  local delivered = '0-0'
-  if not groups.err and groups[1] then
-    for i = 1, #groups[1], 2 do
-      if groups[1][i] == 'last-delivered-id' then
-        delivered = groups[1][i + 1]
-      end
+  return newest[1] ~= nil and comes_after(newest[1][1], delivered(key))
+end
+
+-- Every worker that ever took leaves its name in the groups. One that still lives is there again after its next take.
+local function clean(key)
+  local consumers = redis.pcall('XINFO', 'CONSUMERS', key, 'workers')
+  for _, consumer in ipairs(consumers.err and {} or consumers) do
+    local facts = {}
+    for i = 1, #consumer, 2 do
+      facts[consumer[i]] = consumer[i + 1]
+    end
+    if facts.pending == 0 and facts.idle >= tonumber(ARGV[3]) then
+      redis.call('XGROUP', 'DELCONSUMER', key, 'workers', facts.name)
     end
   end
-  local a, b = string.match(newest[1][1], '(%d+)-(%d+)')
-  local c, d = string.match(delivered, '(%d+)-(%d+)')
-  a, b, c, d = tonumber(a), tonumber(b), tonumber(c), tonumber(d)
-  return a > c or (a == c and b > d)
 end
 
 local waiting = {}
-for i = 3, #ARGV do
+local cleaning = math.abs(now - tonumber(m[4] or '0')) >= 3600000
+for i = 4, #ARGV do
   local key = P .. 'turns:' .. ARGV[i]
   if undelivered(key) or undelivered(key .. ':first') or undelivered(key .. ':last') then
     waiting[#waiting + 1] = ARGV[i]
   end
+  if cleaning then
+    clean(key)
+    clean(key .. ':first')
+    clean(key .. ':last')
+  end
+end
+if cleaning then
+  redis.call('HSET', KEYS[1], 'cleaned', int(now))
 end
 return { 'SWEPT', int(now), int(grace), due, retain, waiting }

@@ -45,7 +45,14 @@ local function field(values, name)
 end
 
 local function read(queue, count, from, visit)
-  local got = redis.call('XREADGROUP', 'GROUP', 'workers', worker, 'COUNT', count, 'STREAMS', P .. queue, from)
+  local key = P .. queue
+  local got = redis.pcall('XREADGROUP', 'GROUP', 'workers', worker, 'COUNT', count, 'STREAMS', key, from)
+  if got and got.err then
+    -- No queue or no group. Made here, in the same step: turns of another queue may be leased already. From the beginning:
+    -- a turn may have been queued before anyone listened.
+    redis.call('XGROUP', 'CREATE', key, 'workers', '0', 'MKSTREAM')
+    got = redis.call('XREADGROUP', 'GROUP', 'workers', worker, 'COUNT', count, 'STREAMS', key, from)
+  end
   for _, entry in ipairs(got and got[1][2] or {}) do
     if entry[2] then
       visit(queue, entry[1], field(entry[2], 't'), field(entry[2], 'x'))

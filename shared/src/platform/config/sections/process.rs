@@ -1,5 +1,6 @@
 //! Sections about the processes themselves: `[gateway]`, `[admin]`, `[worker]`, `[drain]`, `[log]`.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -44,7 +45,8 @@ crate::settings! {
 impl Validate for GatewaySettings {
     fn validate(&self, errors: &mut ConfigErrors) {
         if let Some(url) = &self.public_url {
-            let web = matches!(url.scheme(), "http" | "https") && !url.expose().ends_with('/') && !url.has_password();
+            let web =
+                matches!(url.scheme(), "http" | "https") && !url.expose().ends_with('/') && !url.has_credentials();
             let rule = "must start with http:// or https://, without credentials and without a slash at its end";
             errors.require(web, "gateway.public_url", url, rule);
         }
@@ -104,6 +106,8 @@ impl Validate for WorkerSettings {
             &self.pools,
             "must be names of 1 to 32 of a-z, 0-9, _ and -",
         );
+        let once = self.pools.iter().collect::<BTreeSet<_>>().len() == self.pools.len();
+        errors.require(once, "worker.pools", &self.pools, "must name each pool once");
         let letter = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'.' | b'_' | b'-');
         let id = self.id.as_ref().is_none_or(|id| is_name(id, 64, letter));
         errors.require(
@@ -224,6 +228,7 @@ mod tests {
     fn a_worker_takes_from_at_least_one_pool() {
         assert_eq!(errors_with(&[("worker.pools", "")]).len(), 1);
         assert_eq!(errors_with(&[("worker.pools", "default,Large Ones")]).len(), 1);
+        assert_eq!(errors_with(&[("worker.pools", "default,default")]).len(), 1);
         assert_eq!(errors_with(&[("worker.pools", "default, large")]).len(), 0);
     }
 

@@ -3,9 +3,9 @@
 --    keep_task, keep_ctx, keep_turn (ms), history (place of a count in ARGV, then items)
 local function release(f)
   local hash = P .. 'task:' .. f.task
-  local count = tonumber(ARGV[f.history])
-  if count > 0 then
-    redis.call('RPUSH', P .. 'hist:' .. f.task, unpack(ARGV, f.history + 1, f.history + count))
+  local items = f.history + tonumber(ARGV[f.history])
+  for from = f.history + 1, items, 1000 do -- in pieces: Lua cannot unpack more than some thousand values
+    redis.call('RPUSH', P .. 'hist:' .. f.task, unpack(ARGV, from, math.min(from + 999, items)))
   end
   redis.call('HSET', hash, 'last', f.last, 'state', f.state, 'up', f.stamp, 'k', f.class, 'live', '', 'snap', f.snapshot, 'snapc', f.last)
   if f.base then

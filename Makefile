@@ -1,0 +1,108 @@
+# Every command that CI runs, and a few for people. `make` alone lists them.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help demo dev test build check fmt fmt-check lint purity tidy doc bless deny deps deps-redis rust ci
+
+# rustup's folder is not in the search path of a shell that was open before it was installed, and Debian keeps haproxy
+# in /usr/sbin, where ordinary users do not look.
+export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/sbin
+
+RUST_VERSION := $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+# CI builds what was committed; while developing, Cargo.lock may follow Cargo.toml.
+LOCKED := $(if $(CI),--locked)
+PROCESSES := -p relevo-cli -p relevo-gateway -p relevo-worker
+
+help: ## list the targets
+	@echo "usage: make TARGET"
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "    %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+demo: rust deps-redis ## a cluster of processes streams a conversation and survives kill -9 of the worker that runs it
+	cargo build --locked --profile demo $(PROCESSES) --bins
+	$(TARGET)/demo/relevo demo
+
+dev: rust deps-redis ## an interactive cluster on http://127.0.0.1:41242: 2 gateways, 3 workers, data in .relevo
+	cargo build $(LOCKED) $(PROCESSES) --bins
+	$(TARGET)/debug/relevo dev --gateways 2 --workers 3
+
+test: rust deps build ## all tests; needs redis-server and haproxy and installs them if missing
+	@if cargo nextest --version >/dev/null 2>&1; then \
+	    set -x; cargo nextest run $(LOCKED) --workspace; \
+	else \
+	    set -x; cargo test $(LOCKED) --workspace; \
+	fi
+
+# Tests of whole processes start the binaries beside them. Bins and tests in one command, so that dependencies are
+# built once, with the features of both.
+build: rust
+	cargo build $(LOCKED) --workspace --bins --tests
+
+check: fmt-check purity lint tidy ## everything of `ci` that is quick
+
+fmt: rust ## format the code
+	cargo fmt --all
+
+fmt-check: rust
+	cargo fmt --all --check
+
+lint: rust ## clippy, warnings are errors
+	cargo clippy $(LOCKED) --workspace --all-targets -- -D warnings
+
+# Never via --workspace: that unifies features, and the impure parts would be there.
+purity: rust ## the domain compiles without any I/O, and the load test needs no more than that
+	cargo check $(LOCKED) -p relevo-shared --no-default-features
+	cargo check $(LOCKED) -p relevo-loadtest
+
+tidy: rust ## the rules of the repository that no compiler checks
+	cargo test $(LOCKED) -p relevo-shared --test tidy
+
+doc: rust ## the API documentation, broken links are errors
+	RUSTDOCFLAGS="-D warnings" cargo doc $(LOCKED) --workspace --no-deps --document-private-items
+
+bless: rust deps-redis ## rewrite the generated documents
+	BLESS=1 cargo test $(LOCKED) --workspace --exclude relevo-loadtest --exclude relevo-testkit
+
+deny: rust ## licences, advisories, sources (needs cargo-deny)
+	cargo deny $(LOCKED) check
+
+ci: fmt-check purity lint test ## what .ci/run runs
+
+# --- What must be installed --------------------------------------------------------------------------------------
+
+# $(call install,what:package ...) installs the packages whose command or file is missing. A service that a package starts
+# does no harm: everything here runs its own servers on unix sockets and free ports.
+define install
+	@missing=(); \
+	for pair in $(1); do \
+	    what=$${pair%%:*}; [ -e "$$what" ] || command -v "$$what" >/dev/null || missing+=("$${pair#*:}"); \
+	done; \
+	[ $${#missing[@]} -gt 0 ] || exit 0; \
+	if ! command -v apt-get >/dev/null; then echo "please install: $${missing[*]}" >&2; exit 1; fi; \
+	sudo=(); \
+	if [ "$$(id -u)" -ne 0 ]; then \
+	    if ! command -v sudo >/dev/null; then echo "as root: apt-get install $${missing[*]}" >&2; exit 1; fi; \
+	    sudo=(sudo); \
+	fi; \
+	set -x; \
+	"$${sudo[@]}" apt-get update -q; \
+	"$${sudo[@]}" env DEBIAN_FRONTEND=noninteractive \
+	    apt-get install -q -y --no-install-recommends "$${missing[@]}" </dev/null
+endef
+
+# The C compiler links, and builds one cryptography crate; setpriv ties child processes to their test.
+deps: ## install what the tests need from Debian
+	$(call install,redis-server:redis-server haproxy:haproxy cc:gcc /usr/include/stdio.h:libc6-dev setpriv:util-linux)
+
+deps-redis:
+	$(call install,redis-server:redis-server cc:gcc /usr/include/stdio.h:libc6-dev)
+
+rust:
+	@if ! found=$$(rustc --version 2>/dev/null) || ! cargo --version >/dev/null 2>&1; then \
+	    echo "Relevo needs Rust $(RUST_VERSION) or newer and found none: see https://rustup.rs" >&2; exit 1; \
+	fi; \
+	found=$${found#rustc }; found=$${found%% *}; \
+	if [ "$$(printf '%s\n' "$(RUST_VERSION)" "$$found" | sort -V | head -n 1)" != "$(RUST_VERSION)" ]; then \
+	    echo "Relevo needs Rust $(RUST_VERSION) or newer and found $$found: try \`rustup update stable\`" >&2; exit 1; \
+	fi

@@ -1,0 +1,156 @@
+//! The agents of a deployment, from `[agents.<name>]`: who answers, on which workers, and what a crash does.
+//!
+//! Both processes read the same tables: the gateway for the card and for what it writes into a turn, the worker for the
+//! agents it can run. Owns their form and their rules; refuses to know how an agent works. Without configuration there
+//! is one agent, `demo`.
+
+mod read;
+
+use crate::domain::record::CrashPolicy;
+use crate::platform::config::ConfigErrors;
+
+/// The pool of an agent that names none.
+pub const DEFAULT_POOL: &str = "default";
+
+/// How an agent is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum AgentKind {
+    /// The built-in demonstration agent.
+    Demo,
+}
+
+impl AgentKind {
+    /// Every kind there is.
+    pub const ALL: [Self; 1] = [Self::Demo];
+
+    /// The word in the configuration.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Demo => "demo",
+        }
+    }
+
+    /// What a crash does unless the table says otherwise.
+    pub const fn default_policy(self) -> CrashPolicy {
+        match self {
+            Self::Demo => CrashPolicy::Restart,
+        }
+    }
+
+    const fn default_description(self) -> &'static str {
+        match self {
+            Self::Demo => {
+                "Streams numbered chunks when told to (\"chunks=5 delay=200\"), echoes any other text; for trying things out."
+            }
+        }
+    }
+}
+
+/// What an agent says that it can do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SkillConfig {
+    /// Unique in the card.
+    pub id: String,
+    /// For people.
+    pub name: String,
+    /// For people.
+    pub description: String,
+    /// For searching.
+    pub tags: Vec<String>,
+    /// Messages to try.
+    pub examples: Vec<String>,
+}
+
+/// One `[agents.<name>]` table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentConfig {
+    /// The name in the table's title.
+    pub name: String,
+    /// How it is made.
+    pub kind: AgentKind,
+    /// What a crash of its worker does to a turn.
+    pub policy: CrashPolicy,
+    /// How many attempts its turns have; `turn.attempts` when unset.
+    pub attempts: Option<u32>,
+    /// The workers that serve it.
+    pub pool: String,
+    /// For the card.
+    pub description: String,
+    /// For the card; at least one.
+    pub skills: Vec<SkillConfig>,
+}
+
+impl AgentConfig {
+    /// An agent with nothing but defaults.
+    pub fn of_kind(name: &str, kind: AgentKind) -> Self {
+        let description = kind.default_description().to_owned();
+        Self {
+            name: name.to_owned(),
+            kind,
+            policy: kind.default_policy(),
+            attempts: None,
+            pool: DEFAULT_POOL.to_owned(),
+            skills: vec![own_skill(name, &description)],
+            description,
+        }
+    }
+}
+
+/// The skill of an agent that lists none: itself.
+fn own_skill(name: &str, description: &str) -> SkillConfig {
+    SkillConfig {
+        id: name.to_owned(),
+        name: name.to_owned(),
+        description: description.to_owned(),
+        tags: vec![name.to_owned()],
+        examples: Vec::new(),
+    }
+}
+
+/// All agents; never empty.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Agents {
+    all: Vec<AgentConfig>,
+    default: usize,
+}
+
+impl Default for Agents {
+    fn default() -> Self {
+        Self {
+            all: vec![AgentConfig::of_kind("demo", AgentKind::Demo)],
+            default: 0,
+        }
+    }
+}
+
+impl Agents {
+    /// Reads the tables of `[agents]` (see [`crate::platform::config::Settings::agents`]). What is wrong goes to
+    /// `errors`; what is returned then is only good for finding further errors.
+    pub fn from_table(table: &toml::Table, errors: &mut ConfigErrors) -> Self {
+        read::agents(table, errors)
+    }
+
+    /// Every agent, by name.
+    pub fn all(&self) -> &[AgentConfig] {
+        &self.all
+    }
+
+    /// The one that answers messages which name none.
+    #[expect(clippy::expect_used, reason = "the list is never empty and the place is one of it")]
+    pub fn default_agent(&self) -> &AgentConfig {
+        self.all.get(self.default).expect("the default is one of the agents")
+    }
+
+    /// The agent of a name.
+    pub fn get(&self, name: &str) -> Option<&AgentConfig> {
+        self.all.iter().find(|agent| agent.name == name)
+    }
+
+    /// The pools that serve them, each once.
+    pub fn pools(&self) -> Vec<String> {
+        let mut pools: Vec<String> = self.all.iter().map(|agent| agent.pool.clone()).collect();
+        pools.sort_unstable();
+        pools.dedup();
+        pools
+    }
+}

@@ -1,0 +1,308 @@
+//! Reading `[agents.<name>]` tables, all errors at once.
+
+use toml::{Table, Value};
+
+use super::{AgentConfig, AgentKind, Agents, DEFAULT_POOL, SkillConfig, own_skill};
+use crate::domain::record::CrashPolicy;
+use crate::platform::config::{ConfigError, ConfigErrors};
+
+const AGENT_KEYS: [&str; 7] = ["kind", "policy", "attempts", "pool", "description", "skills", "default"];
+const SKILL_KEYS: [&str; 5] = ["id", "name", "description", "tags", "examples"];
+
+/// Longest name of an agent or a pool: both are parts of keys and labels.
+const LONGEST_NAME: usize = 32;
+
+pub(super) fn agents(table: &Table, errors: &mut ConfigErrors) -> Agents {
+    if table.is_empty() {
+        return Agents::default();
+    }
+    let mut all = Vec::new();
+    let mut defaults = Vec::new();
+    for (name, value) in table {
+        let path = format!("agents.{name}");
+        if !is_name(name) {
+            errors.refuse(path, "an agent's name is 1 to 32 of a-z, 0-9, _ and -");
+            continue;
+        }
+        let Some(table) = value.as_table() else {
+            errors.refuse(path, format!("must be a table: [agents.{name}]"));
+            continue;
+        };
+        let mut reader = Reader {
+            path,
+            table,
+            errors: &mut *errors,
+        };
+        if reader.flag("default") {
+            defaults.push(all.len());
+        }
+        all.push(agent(name, &mut reader));
+    }
+    if all.is_empty() {
+        return Agents::default();
+    }
+    let default = match defaults.as_slice() {
+        [] if all.len() == 1 => 0,
+        [one] => *one,
+        [] => {
+            errors.refuse("agents", "there are several: one of them must say `default = true`");
+            0
+        }
+        _ => {
+            errors.refuse("agents", "only one of them may say `default = true`");
+            0
+        }
+    };
+    Agents { all, default }
+}
+
+fn agent(name: &str, reader: &mut Reader<'_>) -> AgentConfig {
+    reader.refuse_unknown(&AGENT_KEYS);
+    let kind = kind(reader);
+    let policy = match reader.text("policy").as_deref() {
+        None => kind.default_policy(),
+        Some("restart") => CrashPolicy::Restart,
+        Some("fail") => CrashPolicy::Fail,
+        Some(other) => {
+            reader.wrong("policy", other, "must be \"restart\" or \"fail\"");
+            kind.default_policy()
+        }
+    };
+    let description = reader
+        .text("description")
+        .unwrap_or_else(|| kind.default_description().to_owned());
+    let pool = reader.text("pool").unwrap_or_else(|| DEFAULT_POOL.to_owned());
+    if !is_name(&pool) {
+        reader.wrong("pool", &pool, "must be 1 to 32 of a-z, 0-9, _ and -");
+    }
+    let skills = skills(reader);
+    let skills = if skills.is_empty() {
+        vec![own_skill(name, &description)]
+    } else {
+        skills
+    };
+    AgentConfig {
+        name: name.to_owned(),
+        kind,
+        policy,
+        attempts: reader.attempts(),
+        pool,
+        description,
+        skills,
+    }
+}
+
+fn kind(reader: &mut Reader<'_>) -> AgentKind {
+    let text = reader.text("kind");
+    let known = text
+        .as_deref()
+        .and_then(|text| AgentKind::ALL.into_iter().find(|kind| kind.as_str() == text));
+    if known.is_none() {
+        let kinds = AgentKind::ALL.map(|kind| format!("\"{}\"", kind.as_str())).join(", ");
+        match text {
+            Some(text) => reader.wrong("kind", &text, &format!("must be one of {kinds}")),
+            None => reader.refuse("kind", &format!("is missing: one of {kinds}")),
+        }
+    }
+    known.unwrap_or(AgentKind::Demo)
+}
+
+fn skills(reader: &mut Reader<'_>) -> Vec<SkillConfig> {
+    let Some(value) = reader.table.get("skills") else {
+        return Vec::new();
+    };
+    let Some(tables) = value.as_array() else {
+        reader.refuse("skills", "must be tables: [[agents.<name>.skills]]");
+        return Vec::new();
+    };
+    let mut skills: Vec<SkillConfig> = Vec::new();
+    for (place, value) in tables.iter().enumerate() {
+        let path = format!("{}.skills[{place}]", reader.path);
+        let Some(table) = value.as_table() else {
+            reader.errors.refuse(path, "must be a table");
+            continue;
+        };
+        let mut reader = Reader {
+            path,
+            table,
+            errors: &mut *reader.errors,
+        };
+        reader.refuse_unknown(&SKILL_KEYS);
+        let id = reader.required_text("id");
+        if skills.iter().any(|skill| skill.id == id) {
+            reader.wrong("id", &id, "is used twice");
+        }
+        let skill = SkillConfig {
+            name: reader.text("name").unwrap_or_else(|| id.clone()),
+            description: reader.required_text("description"),
+            tags: reader.texts("tags"),
+            examples: reader.texts("examples"),
+            id,
+        };
+        skills.push(skill);
+    }
+    skills
+}
+
+fn is_name(text: &str) -> bool {
+    (1..=LONGEST_NAME).contains(&text.len())
+        && text
+            .bytes()
+            .all(|c| matches!(c, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-'))
+}
+
+struct Reader<'a> {
+    path: String,
+    table: &'a Table,
+    errors: &'a mut ConfigErrors,
+}
+
+impl Reader<'_> {
+    fn refuse(&mut self, key: &str, rule: &str) {
+        self.errors.refuse(format!("{}.{key}", self.path), rule);
+    }
+
+    fn wrong(&mut self, key: &str, value: &str, rule: &str) {
+        let value = Some(Value::String(value.to_owned()).to_string());
+        self.errors.push(ConfigError {
+            key: format!("{}.{key}", self.path),
+            value,
+            rule: rule.to_owned(),
+        });
+    }
+
+    fn refuse_unknown(&mut self, known: &[&str]) {
+        for key in self.table.keys().filter(|key| !known.contains(&key.as_str())) {
+            self.errors.refuse(format!("{}.{key}", self.path), "is no known key");
+        }
+    }
+
+    fn text(&mut self, key: &str) -> Option<String> {
+        let value = self.table.get(key)?;
+        match value.as_str().map(str::trim) {
+            Some("") | None => {
+                self.refuse(key, "must be text that is not empty");
+                None
+            }
+            Some(text) => Some(text.to_owned()),
+        }
+    }
+
+    fn required_text(&mut self, key: &str) -> String {
+        if !self.table.contains_key(key) {
+            self.refuse(key, "is missing");
+        }
+        self.text(key).unwrap_or_default()
+    }
+
+    fn texts(&mut self, key: &str) -> Vec<String> {
+        let Some(value) = self.table.get(key) else {
+            return Vec::new();
+        };
+        let texts = value
+            .as_array()
+            .and_then(|all| all.iter().map(|one| one.as_str().map(str::to_owned)).collect());
+        texts.unwrap_or_else(|| {
+            self.refuse(key, "must be an array of texts");
+            Vec::new()
+        })
+    }
+
+    fn flag(&mut self, key: &str) -> bool {
+        let Some(value) = self.table.get(key) else { return false };
+        value.as_bool().unwrap_or_else(|| {
+            self.refuse(key, "must be true or false");
+            false
+        })
+    }
+
+    fn attempts(&mut self) -> Option<u32> {
+        let value = self.table.get("attempts")?;
+        let attempts = value
+            .as_integer()
+            .and_then(|n| u32::try_from(n).ok())
+            .filter(|n| *n >= 1);
+        if attempts.is_none() {
+            self.refuse("attempts", "must be a whole number of at least 1");
+        }
+        attempts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> (Agents, Vec<String>) {
+        let mut errors = ConfigErrors::new();
+        let agents = agents(&toml::from_str(text).unwrap(), &mut errors);
+        (agents, errors.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn without_configuration_there_is_the_demo_agent() {
+        let (agents, errors) = read("");
+        assert_eq!(errors, Vec::<String>::new());
+        assert_eq!(agents, Agents::default());
+        assert_eq!(agents.default_agent().name, "demo");
+        assert_eq!(agents.default_agent().policy, CrashPolicy::Restart);
+        assert_eq!(agents.pools(), ["default"]);
+    }
+
+    #[test]
+    fn a_table_says_everything_about_an_agent() {
+        let (agents, errors) = read(
+            "[a]\nkind = \"demo\"\n\
+             [b]\nkind = \"demo\"\npolicy = \"fail\"\nattempts = 5\npool = \"large\"\ndescription = \"B.\"\ndefault = true\n\
+             [[b.skills]]\nid = \"count\"\ndescription = \"Counts.\"\ntags = [\"numbers\"]\nexamples = [\"chunks=3\"]\n",
+        );
+        assert_eq!(errors, Vec::<String>::new());
+        let b = agents.default_agent();
+        assert_eq!(
+            (b.name.as_str(), b.policy, b.attempts),
+            ("b", CrashPolicy::Fail, Some(5))
+        );
+        assert_eq!((b.pool.as_str(), b.description.as_str()), ("large", "B."));
+        assert_eq!(b.skills[0].name, "count");
+        assert_eq!(agents.get("a").unwrap().skills[0].id, "a");
+        assert_eq!(agents.pools(), ["default", "large"]);
+    }
+
+    #[test]
+    fn all_mistakes_are_reported_together() {
+        let (_, errors) = read(
+            "[a]\nkind = \"oracle\"\npolicy = \"retry\"\nattempts = 0\npool = \"A B\"\ncolour = 1\ndefault = 1\n\
+             [[a.skills]]\nname = \"x\"\ntags = 1\n[B]\nkind = \"demo\"\n",
+        );
+        for part in [
+            "agents.a.kind = \"oracle\": must be one of \"demo\"",
+            "agents.a.policy = \"retry\": must be",
+            "agents.a.attempts: must be",
+            "agents.a.pool = \"A B\": must be",
+            "agents.a.colour: is no known key",
+            "agents.a.default: must be true or false",
+            "agents.a.skills[0].id: is missing",
+            "agents.a.skills[0].description: is missing",
+            "agents.a.skills[0].tags: must be",
+            "agents.B: an agent's name",
+        ] {
+            assert!(
+                errors.iter().any(|error| error.starts_with(part)),
+                "{part} in {errors:#?}"
+            );
+        }
+        assert_eq!(errors.len(), 10, "{errors:#?}");
+    }
+
+    #[test]
+    fn of_several_agents_exactly_one_is_the_default() {
+        let two = |a: &str, b: &str| {
+            read(&format!("[a]\nkind = \"demo\"\n{a}\n[b]\nkind = \"demo\"\n{b}\n"))
+                .1
+                .len()
+        };
+        assert_eq!(two("", ""), 1);
+        assert_eq!(two("default = true", ""), 0);
+        assert_eq!(two("default = true", "default = true"), 1);
+    }
+}

@@ -1,0 +1,86 @@
+//! Everything a worker measures.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use relevo_shared::platform::clock;
+use relevo_shared::platform::metrics::RUN;
+use relevo_shared::store::{Taken, millis};
+
+relevo_shared::metrics! {
+    /// What a worker counts.
+    pub(crate) struct Instruments {
+        /// Slots of this worker, free and in use.
+        slots: GaugeVec = "relevo_worker_slots" ["state"],
+        /// Turns that left this worker, by how.
+        turns: CounterVec = "relevo_worker_turns_total" ["outcome"],
+        /// Seconds from the acceptance of a turn to its first lease.
+        queue_wait: Histogram = "relevo_worker_queue_wait_seconds" in RUN,
+        /// Seconds from the lease of a turn to its end on this worker.
+        turn_duration: Histogram = "relevo_worker_turn_duration_seconds" in RUN,
+        /// Writes that the fence refused, by script.
+        fenced: CounterVec = "relevo_worker_fenced_total" ["script"],
+        /// Leases that went to someone else while a turn ran here.
+        leases_lost: Counter = "relevo_worker_leases_lost_total",
+        /// Attempts that began here, by kind: first or later.
+        attempts: CounterVec = "relevo_worker_attempts_total" ["kind"],
+    }
+}
+
+/// The instruments and when work was last looked for.
+#[derive(Debug, Clone)]
+pub(crate) struct WorkerMetrics {
+    instruments: Instruments,
+    looked: Arc<AtomicU64>,
+}
+
+impl std::ops::Deref for WorkerMetrics {
+    type Target = Instruments;
+
+    fn deref(&self) -> &Instruments {
+        &self.instruments
+    }
+}
+
+impl WorkerMetrics {
+    pub(crate) fn new(instruments: Instruments) -> Self {
+        Self {
+            instruments,
+            looked: Arc::default(),
+        }
+    }
+
+    /// A turn was leased.
+    pub(crate) fn taken(&self, taken: &Taken, now: u64) {
+        if taken.tries.opened == 0 && taken.tries.handbacks == 0 {
+            let waited = Duration::from_millis(now.saturating_sub(taken.record.submitted));
+            self.queue_wait.observe(waited.as_secs_f64());
+        }
+        let kind = if taken.tries.opened == 0 { "first" } else { "later" };
+        self.attempts.with_label_values(&[kind]).inc();
+    }
+
+    /// Work was looked for, or every slot is busy.
+    pub(crate) fn looked(&self) {
+        self.looked.store(millis(clock::boottime()), Ordering::Relaxed);
+    }
+
+    /// How long ago that was.
+    pub(crate) fn since_looked(&self) -> Duration {
+        let last = Duration::from_millis(self.looked.load(Ordering::Relaxed));
+        clock::boottime().saturating_sub(last)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use relevo_shared::platform::metrics::mistakes;
+
+    use super::*;
+
+    #[test]
+    fn the_metrics_follow_the_rules() {
+        assert_eq!(mistakes(Instruments::METRICS), Vec::<String>::new());
+    }
+}

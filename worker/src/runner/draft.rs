@@ -1,0 +1,398 @@
+//! The batch that is being put together, and the folded task it leads to. Pure: what is written, and when, is the caller's.
+
+use std::collections::HashSet;
+
+use a2a::{Artifact, Message, Part, PartContent, StreamResponse, TaskArtifactUpdateEvent, TaskState};
+use relevo_shared::domain::class::{Class, Kind};
+use relevo_shared::domain::event::{self, Event};
+use relevo_shared::domain::fold::{Fold, FoldError, Folded};
+use relevo_shared::domain::reason::FailReason;
+use relevo_shared::domain::record::TurnRecord;
+use relevo_shared::domain::state::End;
+use relevo_shared::ids::{Cursor, EntryId, Nonce};
+use relevo_shared::store::{NewEvent, Open, Taken};
+
+use super::sink::Item;
+
+/// A batch is sent when it holds this many events,
+pub(crate) const BATCH_EVENTS: usize = 64;
+/// or this many bytes.
+pub(crate) const BATCH_BYTES: usize = 256 << 10;
+/// A snapshot is kept after this many events,
+const SNAPSHOT_EVENTS: u64 = 512;
+/// or this many bytes.
+const SNAPSHOT_BYTES: usize = 256 << 10;
+/// What an event's envelope may need beside its text or bytes.
+const ENVELOPE: usize = 4 << 10;
+
+/// The most that a turn may produce.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OutputLimits {
+    pub(crate) events: u64,
+    pub(crate) bytes: u64,
+    pub(crate) event_bytes: usize,
+}
+
+/// The agent produced more than the limits allow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OverLimit;
+
+/// What waits to be written for one attempt.
+pub(crate) struct Draft {
+    number: u32,
+    limits: OutputLimits,
+    /// The task as the journal has it.
+    written: Fold,
+    events: Vec<(NewEvent, StreamResponse)>,
+    bytes: usize,
+    open: Open,
+    state: TaskState,
+    stamp: u64,
+    total_events: u64,
+    total_bytes: u64,
+    since_snapshot: (u64, usize),
+    /// After a boundary the first chunk of every artifact replaces what an earlier attempt left with plain clients.
+    replaced: Option<HashSet<String>>,
+}
+
+/// A batch ready to be sent.
+pub(crate) struct Ready {
+    pub(crate) nonce: Nonce,
+    pub(crate) open: Open,
+    pub(crate) state: TaskState,
+    pub(crate) stamp: u64,
+    pub(crate) events: Vec<NewEvent>,
+    pub(crate) after: Fold,
+    pub(crate) snapshot: bool,
+}
+
+impl Draft {
+    /// The draft of a taken turn, holding its opening event.
+    pub(crate) fn new(taken: &Taken, limits: OutputLimits, now: u64) -> Self {
+        let state = at_turn_start(taken);
+        let base = Some((taken.first, state.clone()));
+        let mut draft = Self {
+            number: taken.number,
+            limits,
+            written: Fold::resume(taken.last, taken.number, state, base),
+            events: Vec::new(),
+            bytes: 0,
+            open: Open::No,
+            state: TaskState::Working,
+            stamp: now,
+            total_events: 0,
+            total_bytes: 0,
+            since_snapshot: (0, 0),
+            replaced: None,
+        };
+        let record = &taken.record;
+        if taken.tries.opened == 0 {
+            draft.open = Open::Working;
+            draft.add(event::working(record, now));
+        } else {
+            let valid = Cursor {
+                task: record.task,
+                entry: taken.first,
+            };
+            draft.open = Open::Boundary;
+            draft.replaced = Some(HashSet::new());
+            draft.add(event::boundary(record, taken.tries.opened + 1, valid, now));
+        }
+        draft
+    }
+
+    /// Whether nothing waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.events.is_empty()
+    }
+
+    /// Whether it is time to send whatever the clock says.
+    pub(crate) fn is_full(&self) -> bool {
+        self.events.len() >= BATCH_EVENTS || self.bytes >= BATCH_BYTES
+    }
+
+    /// The journal's end as this attempt knows it.
+    pub(crate) fn position(&self) -> EntryId {
+        self.written.at()
+    }
+
+    /// Adds what the agent produced, cut into events that fit.
+    pub(crate) fn push(&mut self, record: &TurnRecord, item: Item, now: u64) -> Result<(), OverLimit> {
+        let room = self.limits.event_bytes.saturating_sub(ENVELOPE).max(1);
+        match item {
+            Item::Status { state, message, class } => {
+                let mut first = true;
+                for message in pieces(message, room)? {
+                    // Only the first piece carries the class: one item is one step for those who wait.
+                    let class = if first { class } else { Class::Normal };
+                    first = false;
+                    self.state = state.clone();
+                    let update = event::status(record, state.clone(), Some(message), now);
+                    self.limited(
+                        Event {
+                            body: StreamResponse::StatusUpdate(update),
+                            class,
+                        },
+                        now,
+                    )?;
+                }
+            }
+            Item::Artifact {
+                artifact,
+                append,
+                last_chunk,
+            } => {
+                let mut append = append;
+                if let Some(replaced) = &mut self.replaced
+                    && replaced.insert(artifact.artifact_id.clone())
+                {
+                    append = false;
+                }
+                let pieces = artifact_pieces(artifact, room)?;
+                let count = pieces.len();
+                for (n, artifact) in (1..).zip(pieces) {
+                    let update = TaskArtifactUpdateEvent {
+                        task_id: record.task.to_string(),
+                        context_id: record.context_id.clone(),
+                        artifact,
+                        append: Some(append),
+                        last_chunk: Some(last_chunk && n == count),
+                        metadata: None,
+                    };
+                    append = true;
+                    self.limited(
+                        Event {
+                            body: StreamResponse::ArtifactUpdate(update),
+                            class: Class::Normal,
+                        },
+                        now,
+                    )?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn limited(&mut self, event: Event, now: u64) -> Result<(), OverLimit> {
+        self.stamp = self.stamp.max(now);
+        self.add(event);
+        let over = self.total_events > self.limits.events || self.total_bytes > self.limits.bytes;
+        if over { Err(OverLimit) } else { Ok(()) }
+    }
+
+    fn add(&mut self, event: Event) {
+        let kind = Kind {
+            turn: self.number,
+            class: event.class,
+        };
+        let bytes = event.bytes();
+        self.bytes += bytes.len();
+        self.total_bytes += bytes.len() as u64;
+        self.total_events += 1;
+        self.events.push((NewEvent { kind, bytes }, event.body));
+    }
+
+    /// Throws away what waits. What opens the attempt stays.
+    pub(crate) fn drop_waiting(&mut self) {
+        let keep = usize::from(self.open != Open::No);
+        self.events.truncate(keep);
+        self.bytes = self.events.iter().map(|(event, _)| event.bytes.len()).sum();
+    }
+
+    /// Throws away the oversized last event of an agent that produced too much.
+    pub(crate) fn drop_last(&mut self) {
+        if self.events.len() > 1 {
+            self.events.pop();
+        }
+    }
+
+    /// Makes the waiting events a batch. It stays the same batch however often it is sent.
+    pub(crate) fn ready(&mut self, nonce: Nonce) -> Result<Ready, FoldError> {
+        self.build(nonce, None)
+    }
+
+    /// Makes the waiting events and the end a batch.
+    pub(crate) fn ending(
+        &mut self,
+        record: &TurnRecord,
+        nonce: Nonce,
+        end: End,
+        message: Option<Message>,
+        reason: Option<FailReason>,
+        now: u64,
+    ) -> Result<Ready, FoldError> {
+        self.stamp = self.stamp.max(now);
+        let event = match (message, reason) {
+            (None, Some(reason)) => event::failed(record, reason, self.stamp),
+            (message, reason) => event::ended(record, end, message, reason, self.stamp),
+        };
+        self.build(nonce, Some((event, end.state())))
+    }
+
+    fn build(&mut self, nonce: Nonce, end: Option<(Event, TaskState)>) -> Result<Ready, FoldError> {
+        let mut state = self.state.clone();
+        let mut events = self.events.clone();
+        if let Some((event, end)) = end {
+            let kind = Kind {
+                turn: self.number,
+                class: event.class,
+            };
+            events.push((
+                NewEvent {
+                    kind,
+                    bytes: event.bytes(),
+                },
+                event.body,
+            ));
+            state = end;
+        }
+        let mut after = self.written.clone();
+        let at = self.written.at();
+        let mut new = Vec::with_capacity(events.len());
+        for (n, (event, body)) in (1..).zip(events) {
+            after.apply_event(at.after(n, nonce), event.kind, body)?;
+            new.push(event);
+        }
+        let (count, bytes) = self.since_snapshot;
+        let snapshot = count + new.len() as u64 >= SNAPSHOT_EVENTS || bytes + self.bytes >= SNAPSHOT_BYTES;
+        Ok(Ready {
+            nonce,
+            open: self.open,
+            state,
+            stamp: self.stamp,
+            events: new,
+            after,
+            snapshot,
+        })
+    }
+
+    /// The batch is in the journal.
+    pub(crate) fn written(&mut self, ready: Ready) {
+        let (count, bytes) = self.since_snapshot;
+        self.since_snapshot = if ready.snapshot {
+            (0, 0)
+        } else {
+            (count + ready.events.len() as u64, bytes + self.bytes)
+        };
+        self.written = ready.after;
+        self.open = Open::No;
+        self.events.clear();
+        self.bytes = 0;
+    }
+}
+
+/// The task right after the turn's first event.
+fn at_turn_start(taken: &Taken) -> Folded {
+    match &taken.base {
+        None => Folded::new_task(&taken.record),
+        Some(before) => {
+            let mut state = before.clone();
+            state.begin_turn();
+            state.messages.clear();
+            state.status.state = TaskState::Submitted;
+            state.status.timestamp = event::timestamp(taken.record.submitted);
+            state
+        }
+    }
+}
+
+/// Cuts a message into messages of the same id that fit; texts are cut, other parts are not.
+fn pieces(message: Message, room: usize) -> Result<Vec<Message>, OverLimit> {
+    let groups = part_groups(&message.parts, room)?;
+    if groups.len() <= 1 {
+        return Ok(vec![message]);
+    }
+    Ok(groups
+        .into_iter()
+        .map(|parts| Message {
+            parts,
+            ..message.clone()
+        })
+        .collect())
+}
+
+fn artifact_pieces(artifact: Artifact, room: usize) -> Result<Vec<Artifact>, OverLimit> {
+    let groups = part_groups(&artifact.parts, room)?;
+    if groups.len() <= 1 {
+        return Ok(vec![artifact]);
+    }
+    Ok(groups
+        .into_iter()
+        .map(|parts| Artifact {
+            parts,
+            ..artifact.clone()
+        })
+        .collect())
+}
+
+fn part_groups(parts: &[Part], room: usize) -> Result<Vec<Vec<Part>>, OverLimit> {
+    let mut groups: Vec<Vec<Part>> = vec![Vec::new()];
+    let mut used = 0;
+    for part in parts.iter().flat_map(|part| cut(part, room)) {
+        let size = part_size(&part);
+        if size > room {
+            return Err(OverLimit);
+        }
+        if used + size > room && used > 0 {
+            groups.push(Vec::new());
+            used = 0;
+        }
+        used += size;
+        if let Some(group) = groups.last_mut() {
+            group.push(part);
+        }
+    }
+    Ok(groups)
+}
+
+/// Cuts a plain text; anything else is one piece.
+fn cut(part: &Part, room: usize) -> Vec<Part> {
+    let PartContent::Text(text) = &part.content else {
+        return vec![part.clone()];
+    };
+    let plain = part.filename.is_none() && part.media_type.is_none() && part.metadata.is_none();
+    if !plain || json_len(text) <= room {
+        return vec![part.clone()];
+    }
+    let (mut cuts, mut piece, mut used) = (Vec::new(), String::new(), 0);
+    for letter in text.chars() {
+        let size = letter_len(letter);
+        if used + size > room {
+            cuts.push(Part::text(std::mem::take(&mut piece)));
+            used = 0;
+        }
+        piece.push(letter);
+        used += size;
+    }
+    cuts.push(Part::text(piece));
+    cuts
+}
+
+/// What a letter needs in JSON: control characters become six.
+fn letter_len(letter: char) -> usize {
+    match letter {
+        '"' | '\\' | '\n' | '\r' | '\t' => 2,
+        c if u32::from(c) < 0x20 => 6,
+        c => c.len_utf8(),
+    }
+}
+
+fn json_len(text: &str) -> usize {
+    text.chars().map(letter_len).sum()
+}
+
+fn part_size(part: &Part) -> usize {
+    let content = match &part.content {
+        PartContent::Text(text) | PartContent::Url(text) => json_len(text),
+        PartContent::Raw(bytes) => bytes.len().div_ceil(3) * 4,
+        PartContent::Data(value) => value.to_string().len(),
+    };
+    let extra = part
+        .metadata
+        .as_ref()
+        .map_or(0, |m| serde_json::to_string(m).map_or(0, |t| t.len()));
+    content + extra
+}
+
+#[cfg(test)]
+mod tests;

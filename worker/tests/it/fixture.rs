@@ -1,0 +1,183 @@
+//! A cluster of workers on one Redis, and turns sent to it as a gateway would.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use a2a::{Message, Part, Role};
+use relevo_shared::domain::event;
+use relevo_shared::domain::fold::Entry;
+use relevo_shared::domain::record::{CrashPolicy, Sender, TurnRecord, VERSION};
+use relevo_shared::ids::{EntryId, Nonce, TaskId, TurnId};
+use relevo_shared::platform::config::Loader;
+use relevo_shared::platform::entropy;
+use relevo_shared::platform::metrics::Registry;
+use relevo_shared::platform::shutdown::Shutdown;
+use relevo_shared::store::{
+    ConnectOptions, HistoryLength, JournalRead, Store, StoreMetrics, StoredTask, Submit, Submitted,
+};
+use relevo_testkit::{RedisServer, poll};
+use relevo_worker::{App, Config};
+use tokio::task::JoinHandle;
+
+pub struct RunningWorker {
+    pub shutdown: Shutdown,
+    pub registry: Registry,
+    pub ended: JoinHandle<bool>,
+}
+
+impl RunningWorker {
+    pub async fn start(url: &str, settings: &[(&str, &str)]) -> Self {
+        // What the worker logs is shown when a test fails.
+        let log = relevo_shared::platform::config::LogSettings {
+            level: "debug".to_owned(),
+            ..Default::default()
+        };
+        relevo_shared::platform::logging::init(&log);
+        let loader = settings
+            .iter()
+            .fold(Loader::new().set("redis.url", url), |l, (k, v)| l.set(*k, *v));
+        let config = Config {
+            settings: loader.load().unwrap(),
+            ..Config::default()
+        };
+        let (shutdown, registry) = (Shutdown::new(), Registry::new());
+        let app = App::build_without_admin(config, registry.clone(), shutdown.clone())
+            .await
+            .unwrap();
+        #[allow(clippy::disallowed_methods, reason = "tests join it themselves")]
+        let ended = tokio::spawn(async move { app.run().await.unwrap() });
+        Self {
+            shutdown,
+            registry,
+            ended,
+        }
+    }
+
+    pub async fn stop(self) -> bool {
+        self.shutdown.trigger();
+        self.ended.await.unwrap()
+    }
+
+    pub fn metric(&self, name: &str, label: Option<&str>) -> f64 {
+        let families = self.registry.gather();
+        let family = families.iter().find(|f| f.name() == name);
+        let metrics = family.map(|f| f.get_metric().to_vec()).unwrap_or_default();
+        let matches =
+            |m: &&prometheus::proto::Metric| label.is_none_or(|label| m.get_label().iter().any(|l| l.value() == label));
+        metrics
+            .iter()
+            .filter(matches)
+            .map(|m| m.get_counter().get_value())
+            .sum()
+    }
+}
+
+pub struct World {
+    pub redis: RedisServer,
+    pub store: Store,
+}
+
+pub async fn connect(url: &str) -> Store {
+    let options = ConnectOptions {
+        url: url.to_owned(),
+        username: None,
+        password: None,
+        prefix: "relevo".to_owned(),
+        partitions: 64,
+        timeout: Duration::from_secs(5),
+        pool_size: 4,
+    };
+    Store::connect(&options, StoreMetrics::register(&Registry::new()).unwrap())
+        .await
+        .unwrap()
+}
+
+impl World {
+    pub async fn start() -> Self {
+        Self::on(RedisServer::start()).await
+    }
+
+    pub async fn on(redis: RedisServer) -> Self {
+        let store = connect(&redis.url()).await;
+        Self { redis, store }
+    }
+
+    pub async fn send(&self, context_id: &str, text: &str) -> TurnRecord {
+        self.send_with(context_id, text, CrashPolicy::Restart).await
+    }
+
+    pub async fn send_with(&self, context_id: &str, text: &str, policy: CrashPolicy) -> TurnRecord {
+        let sender = Sender::default();
+        let (_, partition) = self.store.place(&sender.scope(), context_id);
+        let now = self.store.now().await.unwrap();
+        let record = TurnRecord {
+            v: VERSION,
+            turn: TurnId::new(now, partition, entropy::u64()),
+            task: TaskId::new(now, partition, entropy::u64()),
+            context_id: context_id.to_owned(),
+            sender,
+            message: Message::new(Role::User, vec![Part::text(text)]),
+            agent: "demo".into(),
+            pool: "default".into(),
+            policy,
+            attempts: 3,
+            handbacks: 20,
+            submitted: now,
+            deadline: None,
+            queue_age: 3_600_000,
+            new_task: true,
+            accepted_output_modes: Vec::new(),
+            traceparent: None,
+            metadata: BTreeMap::new(),
+        };
+        let first = event::submitted(&record, now);
+        let nonce = Nonce(entropy::u64());
+        let submit = Submit {
+            record: &record,
+            first: &first,
+            nonce,
+            follows: None,
+            history: &[],
+        };
+        assert!(matches!(
+            self.store.submit(&submit).await.unwrap(),
+            Submitted::Accepted { .. }
+        ));
+        self.store.ring("default", partition, now).await.unwrap();
+        record
+    }
+
+    pub async fn journal(&self, task: TaskId) -> Vec<Entry> {
+        match self.store.read_journal(task, EntryId::START, 100_000).await.unwrap() {
+            JournalRead::Entries(entries) => entries,
+            JournalRead::Gap => panic!("the journal does not begin at 1"),
+        }
+    }
+
+    pub async fn until_over(&self, task: TaskId) -> StoredTask {
+        poll::until("the turn is over", || async {
+            let stored = self.store.read_task(task, HistoryLength::All).await.unwrap().unwrap();
+            if stored.live.is_none() {
+                Ok(stored)
+            } else {
+                Err(format!("{:?} at {}", stored.state, stored.last))
+            }
+        })
+        .await
+    }
+
+    pub async fn until_entries(&self, task: TaskId, count: usize) {
+        poll::until("entries", || async {
+            let n = self.journal(task).await.len();
+            if n >= count { Ok(()) } else { Err(n) }
+        })
+        .await;
+    }
+}
+
+pub fn answer(stored: &StoredTask) -> String {
+    let message = stored.folded.status.message.as_ref();
+    message
+        .map(|m| m.parts.iter().filter_map(Part::as_text).collect())
+        .unwrap_or_default()
+}

@@ -1,0 +1,12 @@
+//! A worker in this process on a private Redis, with the test in the gateway's place.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests fail by panicking"
+)]
+#![allow(missing_docs, unreachable_pub, reason = "test code")]
+
+mod fixture;
+mod turns;
