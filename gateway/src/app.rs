@@ -1,0 +1,297 @@
+//! A gateway from its listeners to its end. Several can live in one process: nothing here is static.
+//!
+//! Order of the start: listeners, so that a port in use is found at once; Redis; everything else. Order of the stop:
+//! not ready; after `drain.delay` nothing new is accepted and streams that wait for nothing go; streams and calls with
+//! running turns may finish; in the last fifth of `drain.deadline` the rest is closed, paced; then everything ends.
+
+mod accept;
+mod watch;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use relevo_shared::janitor::{Janitor, JanitorMetrics, JanitorSettings};
+use relevo_shared::platform::admin::Admin;
+use relevo_shared::platform::config::GATEWAY_ADMIN;
+use relevo_shared::platform::listen::{BindError, bind};
+use relevo_shared::platform::metrics::{MetricsError, Registry};
+use relevo_shared::platform::readiness::Readiness;
+use relevo_shared::platform::ready_file::{ReadyFile, ReadyFileError};
+use relevo_shared::platform::shutdown::Shutdown;
+use relevo_shared::platform::tasks::{self, AbortOnDrop, Kind, Tasks};
+use relevo_shared::store::{Store, StoreError, StoreMetrics};
+use tokio::net::TcpListener;
+use tokio::time::{Instant, timeout_at};
+
+use crate::admission::{self, Admission};
+use crate::clock::RedisClock;
+use crate::config::Config;
+use crate::drain::Drain;
+use crate::hub::{self, Hub, HubSettings};
+use crate::metrics::GatewayMetrics;
+use crate::operations::agent_card::{agent_card, url_of};
+use crate::request::SecretKeys;
+use crate::router::router;
+use crate::services::{Inner, Services, keep};
+use crate::transport::card::Card;
+
+/// The condition of readiness that the watch of Redis keeps.
+const REDIS: &str = "redis";
+/// How long a start waits for the doorbell connection; without it streams work, but slowly.
+const HUB_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Why a gateway cannot be built.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// A listener.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// A listener without an address.
+    #[error("a listener has no address")]
+    Address(#[source] std::io::Error),
+    /// Redis.
+    #[error("cannot use the store")]
+    Store(#[from] StoreError),
+    /// A metric.
+    #[error(transparent)]
+    Metrics(#[from] MetricsError),
+    /// A metric of the store.
+    #[error("cannot register a metric")]
+    StoreMetrics(#[from] relevo_shared::store::RegisterError),
+}
+
+/// Why a gateway did not end cleanly.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// Something it cannot do without has failed.
+    #[error("{0}")]
+    Failed(String),
+    /// Requests were cut off at the deadline, or by a second signal.
+    #[error("{0} connections were cut off")]
+    CutOff(usize),
+    /// The ready file.
+    #[error(transparent)]
+    ReadyFile(#[from] ReadyFileError),
+}
+
+/// A gateway that is built and not yet running.
+#[derive(Debug)]
+pub struct App {
+    services: Services,
+    config: Config,
+    listener: TcpListener,
+    listen: SocketAddr,
+    admin: Option<(TcpListener, SocketAddr)>,
+    registry: Registry,
+    readiness: Readiness,
+    shutdown: Shutdown,
+    tasks: Tasks,
+    janitor: Janitor,
+    hub: hub::Running,
+}
+
+impl Config {
+    /// Binds the listeners, then reaches Redis, then makes everything else.
+    ///
+    /// # Errors
+    /// [`BuildError`] names what could not be had.
+    pub async fn build(self, shutdown: Shutdown) -> Result<App, BuildError> {
+        let listener = bind("gateway.listen", self.settings.gateway.listen).await?;
+        let listen = listener.local_addr().map_err(BuildError::Address)?;
+        let admin = if self.own_admin {
+            Some(self.bind_admin().await?)
+        } else {
+            None
+        };
+        let registry = Registry::new();
+        let metrics = GatewayMetrics::register(&registry)?;
+        let store = Store::connect(&self.redis(), StoreMetrics::register(&registry)?).await?;
+        let clock = RedisClock::new(store.now().await?);
+        let tasks = Tasks::new(shutdown.clone());
+        let hub_settings = HubSettings {
+            reread: self.settings.stream.reread,
+            byte_budget: self.settings.stream.byte_budget.as_len(),
+        };
+        let (hub, running) = Hub::start(store.clone(), hub_settings, metrics.clone(), &tasks);
+        let janitor_settings = JanitorSettings {
+            lease_ttl_ms: u64::try_from(self.settings.lease.ttl.as_millis()).unwrap_or(u64::MAX),
+            keep: keep(&self.settings),
+            pools: self.agents.pools(),
+        };
+        let janitor = Janitor::new(store.clone(), janitor_settings, JanitorMetrics::register(&registry)?);
+        let services = Arc::new(Inner {
+            admission: Admission::new(self.settings.limits.backlog),
+            keep: keep(&self.settings),
+            secrets: SecretKeys::new(&self.settings.secrets.metadata_keys),
+            agents: self.agents.clone(),
+            settings: self.settings.clone(),
+            drain: Drain::new(),
+            tasks: tasks.clone(),
+            store,
+            hub,
+            clock,
+            metrics,
+        });
+        let readiness = Readiness::new(shutdown.clone(), &[REDIS]);
+        Ok(App {
+            services,
+            config: self,
+            listener,
+            listen,
+            admin,
+            registry,
+            readiness,
+            shutdown,
+            tasks,
+            janitor,
+            hub: running,
+        })
+    }
+
+    async fn bind_admin(&self) -> Result<(TcpListener, SocketAddr), BuildError> {
+        let wanted = self.settings.admin.listen.unwrap_or(GATEWAY_ADMIN);
+        let listener = bind("admin.listen", wanted).await?;
+        let address = listener.local_addr().map_err(BuildError::Address)?;
+        Ok((listener, address))
+    }
+}
+
+impl App {
+    /// Where it serves A2A.
+    pub fn listen(&self) -> SocketAddr {
+        self.listen
+    }
+
+    /// Where its own admin listener is.
+    pub fn admin(&self) -> Option<SocketAddr> {
+        self.admin.as_ref().map(|(_, address)| *address)
+    }
+
+    /// What it measures, for a shared admin listener.
+    pub fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    /// Whether it accepts work, for a shared admin listener.
+    pub fn readiness(&self) -> &Readiness {
+        &self.readiness
+    }
+
+    /// Its tasks, for [`Shutdown::on_signals`].
+    pub fn tasks(&self) -> &Tasks {
+        &self.tasks
+    }
+
+    /// Serves until the shutdown it was built with, and stops in order.
+    ///
+    /// # Errors
+    /// [`RunError`] when it failed, or when requests had to be cut off.
+    pub async fn run(self) -> Result<(), RunError> {
+        let card = self.card();
+        let Self {
+            services,
+            config,
+            listener,
+            listen,
+            admin,
+            registry,
+            readiness,
+            shutdown,
+            tasks,
+            janitor,
+            hub,
+        } = self;
+        let router = router(Services::clone(&services), card);
+        let background = background(&services, &readiness, janitor);
+        let (admin, admin_address) = match admin {
+            Some((listener, address)) => {
+                let admin = Admin::new("gateway").map(|a| a.registry(registry).readiness(readiness.clone()));
+                let admin = admin.map_err(|error| RunError::Failed(error.to_string()))?;
+                (Some(admin.serve(listener, &tasks)), address)
+            }
+            None => (None, GATEWAY_ADMIN),
+        };
+        if !services.hub.connected(HUB_PATIENCE).await {
+            tracing::warn!("no doorbell connection yet; streams are fed by reading until there is one");
+        }
+        let accepting = accept::start(listener, router, &services);
+        let ready_file = tokio::select! {
+            () = readiness.ready() => match &config.ready_file {
+                Some(path) => Some(ReadyFile::write(path, Some(listen), admin_address)?),
+                None => None,
+            },
+            () = shutdown.draining() => None,
+        };
+        tracing::info!(%listen, "the gateway is ready");
+        shutdown.draining().await;
+        let ended = stop(&services, &shutdown, &tasks, accepting).await;
+        drop((ready_file, background, hub, admin));
+        match shutdown.failure() {
+            Some(failure) => Err(RunError::Failed(failure)),
+            None => ended,
+        }
+    }
+
+    fn card(&self) -> Card {
+        let public = self
+            .config
+            .settings
+            .gateway
+            .public_url
+            .as_ref()
+            .map(|url| url.expose().to_owned());
+        let url = public.unwrap_or_else(|| url_of(self.listen));
+        Card::new(&agent_card(&self.config.agents, &url))
+    }
+}
+
+/// Begins what goes on beside requests.
+fn background(services: &Services, readiness: &Readiness, janitor: Janitor) -> [AbortOnDrop<()>; 3] {
+    let begin = |name, task| tasks::background(&services.tasks, name, Kind::Essential, task);
+    let shutdown = services.tasks.shutdown().clone();
+    let backlog = admission::watch(Services::clone(services));
+    let redis = watch::redis(Services::clone(services), readiness.clone());
+    // It goes on while requests are finished: a turn that they wait for may need it.
+    let janitor = async move { janitor.run(shutdown.aborted()).await };
+    [
+        begin("backlog", backlog.boxed()),
+        begin("redis-watch", redis.boxed()),
+        begin("janitor", janitor.boxed()),
+    ]
+}
+
+/// Stops in order; returns when nothing runs any more.
+async fn stop(
+    services: &Inner,
+    shutdown: &Shutdown,
+    tasks: &Tasks,
+    accepting: accept::Accepting,
+) -> Result<(), RunError> {
+    let drain = &services.settings.drain;
+    let begun = Instant::now();
+    let closing = begun + drain.deadline / 5 * 4;
+    let end = begun + drain.deadline;
+    tokio::select! {
+        () = tokio::time::sleep(drain.delay) => {}
+        () = shutdown.aborted() => {}
+    }
+    accepting.stop();
+    services.drain.begin();
+    let finish = async {
+        if timeout_at(closing, tasks.finished()).await.is_err() {
+            tracing::warn!(left = ?tasks.live(), "closing the streams that are left");
+            services
+                .drain
+                .close(end.saturating_duration_since(Instant::now()) / 10 * 9);
+            let _ = timeout_at(end, tasks.finished()).await;
+        }
+    };
+    tokio::select! {
+        () = finish => {}
+        () = shutdown.aborted() => {}
+    }
+    let left = accepting.open();
+    if left == 0 { Ok(()) } else { Err(RunError::CutOff(left)) }
+}

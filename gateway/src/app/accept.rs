@@ -1,0 +1,157 @@
+//! Accepting connections and serving HTTP/1.1 on them, within their limits.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use relevo_shared::platform::metrics::Gauge;
+use relevo_shared::platform::tasks::{self, AbortOnDrop, Kind};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+
+use crate::services::Services;
+
+/// The pause after an accept that failed for want of something, usually file descriptors: without it the loop would spin.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// A listener at work.
+#[derive(Debug)]
+pub(super) struct Accepting {
+    stop: watch::Sender<bool>,
+    open: Arc<AtomicUsize>,
+    _accepting: AbortOnDrop<()>,
+}
+
+impl Accepting {
+    /// Accepts nothing more; connections end after the request they serve.
+    pub(super) fn stop(&self) {
+        self.stop.send_replace(true);
+    }
+
+    /// Connections that are open.
+    pub(super) fn open(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+}
+
+struct Server {
+    http: http1::Builder,
+    service: TowerToHyperService<Router>,
+    services: Services,
+    stop: watch::Receiver<bool>,
+    open: Arc<AtomicUsize>,
+}
+
+/// Begins to accept.
+pub(super) fn start(listener: TcpListener, router: Router, services: &Services) -> Accepting {
+    let settings = &services.settings.gateway;
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new())
+        .header_read_timeout(settings.header_timeout)
+        .max_buf_size(settings.header_limit.as_len());
+    let (stop, stopped) = watch::channel(false);
+    let open = Arc::new(AtomicUsize::new(0));
+    let server = Arc::new(Server {
+        http,
+        service: TowerToHyperService::new(router),
+        services: Services::clone(services),
+        stop: stopped,
+        open: Arc::clone(&open),
+    });
+    let accepting = tasks::background(&services.tasks, "accept", Kind::Essential, accept(listener, server));
+    Accepting {
+        stop,
+        open,
+        _accepting: accepting,
+    }
+}
+
+async fn accept(listener: TcpListener, server: Arc<Server>) {
+    let most = server
+        .services
+        .settings
+        .gateway
+        .max_connections
+        .get()
+        .min(Semaphore::MAX_PERMITS);
+    let permits = Arc::new(Semaphore::new(most));
+    let mut stop = server.stop.clone();
+    loop {
+        // Neither loses anything when it is dropped: a connection that is not accepted stays in the backlog.
+        let next = async {
+            let permit = Arc::clone(&permits).acquire_owned().await;
+            (permit, listener.accept().await)
+        };
+        let (permit, accepted) = tokio::select! {
+            next = next => next,
+            _ = stop.wait_for(|stop| *stop) => return,
+        };
+        match (permit, accepted) {
+            (Ok(permit), Ok((stream, _))) => {
+                let connection = connection(Arc::clone(&server), stream, permit);
+                tasks::spawn(&server.services.tasks, "connection", Kind::BestEffort, connection);
+            }
+            (_, Err(error)) => {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "a connection cannot be accepted"
+                );
+                tokio::time::sleep(PAUSE).await;
+            }
+            (Err(_closed), _) => return,
+        }
+    }
+}
+
+/// Counts a connection while it is open.
+struct Open(Arc<AtomicUsize>, Gauge);
+
+impl Open {
+    fn new(count: &Arc<AtomicUsize>, gauge: &Gauge) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        gauge.inc();
+        Self(Arc::clone(count), gauge.clone())
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.1.dec();
+    }
+}
+
+async fn connection(server: Arc<Server>, stream: TcpStream, _permit: OwnedSemaphorePermit) {
+    let _open = Open::new(&server.open, &server.services.metrics.connections);
+    // Without it an event waits some 40 ms for the acknowledgement of the one before.
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(error = &error as &dyn std::error::Error, "TCP_NODELAY cannot be set");
+    }
+    let mut stop = server.stop.clone();
+    let connection = server
+        .http
+        .serve_connection(TokioIo::new(stream), server.service.clone());
+    let mut connection = std::pin::pin!(connection);
+    let shutdown = server.services.tasks.shutdown();
+    let mut stopping = false;
+    loop {
+        tokio::select! {
+            ended = connection.as_mut() => {
+                if let Err(error) = ended {
+                    tracing::debug!(error = &error as &dyn std::error::Error, "a connection broke");
+                }
+                return;
+            }
+            _ = stop.wait_for(|stop| *stop), if !stopping => {
+                stopping = true;
+                // Ends it after the request it serves, at once if there is none.
+                connection.as_mut().graceful_shutdown();
+            }
+            () = shutdown.aborted() => return,
+        }
+    }
+}

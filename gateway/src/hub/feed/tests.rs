@@ -1,0 +1,154 @@
+use relevo_shared::ids::Partition;
+
+use super::*;
+
+const BUDGET: usize = 100;
+
+fn id(seq: u64, nonce: u64) -> EntryId {
+    EntryId { seq, nonce }
+}
+
+fn feed(want: Want) -> Feed {
+    Feed::new(TaskId::new(1, Partition(0), 1), id(1, 7), want, BUDGET)
+}
+
+/// A doorbell of one entry of `size` bytes.
+fn bell(prev: EntryId, last: EntryId, size: Option<usize>) -> Doorbell {
+    let payload = size.map(|size| "x".repeat(size)).unwrap_or_default();
+    let text = format!("{prev} {last} 1.n {}\n{payload}", size.unwrap_or(99_999));
+    Doorbell::parse(&Bytes::from(text)).unwrap()
+}
+
+fn entry(seq: u64, nonce: u64, size: usize) -> Entry {
+    Entry {
+        id: id(seq, nonce),
+        kind: "1.n".parse().unwrap(),
+        bytes: vec![b'x'; size],
+    }
+}
+
+fn delivered(feed: &Feed) -> Vec<u64> {
+    match feed.next() {
+        Todo::Deliver(events) => events.iter().map(|event| event.id.seq).collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn read_reason(feed: &Feed) -> Reason {
+    match feed.next() {
+        Todo::Read(_, _, reason) => reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn doorbells_that_continue_are_delivered_without_a_read() {
+    let feed = feed(Want::Events);
+    feed.ring(&bell(id(1, 7), id(2, 8), Some(3)));
+    feed.ring(&bell(id(2, 8), id(3, 9), Some(3)));
+    assert_eq!(delivered(&feed), [2, 3]);
+    assert!(matches!(feed.next(), Todo::Wait));
+    assert_eq!(feed.position(), id(3, 9));
+}
+
+#[test]
+fn a_repeated_doorbell_is_not_delivered_twice() {
+    let feed = feed(Want::Events);
+    feed.ring(&bell(id(1, 7), id(2, 8), Some(3)));
+    feed.ring(&bell(id(1, 7), id(2, 8), Some(3)));
+    assert_eq!(delivered(&feed), [2]);
+    assert!(matches!(feed.next(), Todo::Wait));
+}
+
+#[test]
+fn a_doorbell_of_another_timeline_makes_the_journal_decide() {
+    let feed = feed(Want::Events);
+    feed.ring(&bell(id(1, 6), id(2, 8), Some(3)));
+    assert_eq!(read_reason(&feed), Reason::Missed);
+}
+
+#[test]
+fn what_rings_during_a_read_is_looked_for_after_it() {
+    let feed = feed(Want::Events);
+    feed.fall_behind(Reason::Join);
+    let Todo::Read(from, window, Reason::Join) = feed.next() else {
+        panic!("no read")
+    };
+    assert_eq!(from, id(1, 7));
+    feed.ring(&bell(id(1, 7), id(2, 8), Some(3)));
+    let events = feed.end_read(window, vec![entry(2, 8, 3)]);
+    assert_eq!(events.len(), 1);
+    assert_eq!(read_reason(&feed), Reason::Missed);
+    assert_eq!(feed.end_read(window, Vec::new()), Vec::new());
+    feed.ring(&bell(id(2, 8), id(3, 9), Some(3)));
+    assert_eq!(delivered(&feed), [3]);
+}
+
+#[test]
+fn a_slow_reader_keeps_its_place_but_not_its_buffer() {
+    let feed = feed(Want::Events);
+    feed.ring(&bell(id(1, 7), id(2, 8), Some(60)));
+    feed.ring(&bell(id(2, 8), id(3, 9), Some(60)));
+    feed.ring(&bell(id(3, 9), id(4, 9), Some(1)));
+    assert_eq!(
+        delivered(&feed),
+        [2],
+        "the second would exceed the budget, and order is kept after it"
+    );
+    assert_eq!(feed.position(), id(2, 8));
+    assert_eq!(read_reason(&feed), Reason::Budget);
+}
+
+#[test]
+fn a_large_batch_is_read_from_the_journal_unless_only_its_kind_matters() {
+    let events = feed(Want::Events);
+    events.ring(&bell(id(1, 7), id(2, 8), None));
+    assert_eq!(read_reason(&events), Reason::Large);
+    let kinds = feed(Want::Kinds);
+    kinds.ring(&bell(id(1, 7), id(2, 8), None));
+    assert_eq!(delivered(&kinds), [2]);
+}
+
+#[test]
+fn a_full_read_is_followed_by_another_and_its_size_adapts() {
+    let feed = feed(Want::Events);
+    feed.fall_behind(Reason::Join);
+    let Todo::Read(_, window, _) = feed.next() else {
+        panic!("no read")
+    };
+    let many: Vec<Entry> = (2..).map(|seq| entry(seq, 8, 50)).take(window).collect();
+    assert_eq!(feed.end_read(window, many).len(), window);
+    let Todo::Read(_, smaller, _) = feed.next() else {
+        panic!("no read")
+    };
+    assert!(smaller < window);
+    for _ in 0..20 {
+        feed.end_read(1, Vec::new());
+        let (_, window) = feed.begin_read();
+        let small: Vec<Entry> = (2..).map(|seq| entry(seq, 8, 0)).take(window).collect();
+        feed.end_read(window, small);
+    }
+    assert_eq!(feed.begin_read().1, LARGEST_WINDOW);
+}
+
+#[test]
+fn only_positions_that_rest_are_due() {
+    let feed = feed(Want::Events);
+    let later = Instant::now() + Duration::from_secs(10);
+    assert_eq!(feed.due(Instant::now(), Duration::from_secs(10)), None);
+    assert_eq!(feed.due(later, Duration::from_secs(10)), Some(id(1, 7)));
+    feed.doubt();
+    assert_eq!(feed.due(Instant::now(), Duration::from_secs(10)), Some(id(1, 7)));
+    feed.confirm(id(1, 7));
+    assert_eq!(feed.due(Instant::now(), Duration::from_secs(10)), None);
+    feed.fall_behind(Reason::Reread);
+    assert_eq!(feed.due(later, Duration::from_secs(10)), None);
+}
+
+#[test]
+fn a_reset_forgets_the_queue_and_looks() {
+    let feed = feed(Want::Events);
+    feed.ring(&bell(id(1, 7), id(2, 8), Some(3)));
+    feed.reset(id(9, 1));
+    assert!(matches!(feed.next(), Todo::Read(at, _, Reason::Join) if at == id(9, 1)));
+}

@@ -1,0 +1,7 @@
+//! The process `relevo-gateway`: see the library for what it does.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    relevo_gateway::main()
+}

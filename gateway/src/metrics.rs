@@ -1,0 +1,43 @@
+//! Every metric that a gateway exports.
+
+use relevo_shared::platform::metrics::HTTP;
+
+relevo_shared::metrics! {
+    /// What a gateway counts.
+    pub struct GatewayMetrics {
+        /// Requests answered, by operation and how they ended.
+        requests: CounterVec = "relevo_gateway_requests_total" ["method", "outcome"],
+        /// Seconds from a request to the end of its answer, by operation; of a stream, to its end.
+        duration: HistogramVec = "relevo_gateway_request_duration_seconds" ["method"] in HTTP,
+        /// Seconds from a streaming request to its first event, by operation.
+        first_event: HistogramVec = "relevo_gateway_first_event_seconds" ["method"] in HTTP,
+        /// Streams open now.
+        streams: Gauge = "relevo_gateway_streams_open",
+        /// Streams that began at a client's cursor, by what was found there.
+        resumes: CounterVec = "relevo_gateway_stream_resumes_total" ["outcome"],
+        /// Journals read for streams and waiting calls, by why a doorbell was not enough.
+        journal_reads: CounterVec = "relevo_gateway_journal_reads_total" ["reason"],
+        /// Doorbell connections that were opened.
+        hub_connections: Counter = "relevo_gateway_hub_connections_total",
+        /// Channels that are followed now.
+        hub_channels: Gauge = "relevo_gateway_hub_channels",
+        /// Connections open now.
+        connections: Gauge = "relevo_gateway_connections_open",
+        /// Turns queued and running in the whole cluster; the same from every process, so take the maximum.
+        backlog: Gauge = "relevo_cluster_backlog_turns",
+        /// Age of the oldest of them in seconds; the same from every process, so take the maximum.
+        oldest: FloatGauge = "relevo_cluster_oldest_turn_age_seconds",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use relevo_shared::platform::metrics::mistakes;
+
+    use super::*;
+
+    #[test]
+    fn every_name_keeps_the_rules() {
+        assert_eq!(mistakes(GatewayMetrics::METRICS), Vec::<String>::new());
+    }
+}

@@ -1,0 +1,85 @@
+//! The operations of A2A, one file each, named like them. They take typed requests with the proof that the caller may
+//! make them, and give typed results or streams of events; no transport, no status code, no JSON-RPC is known here.
+
+pub(crate) mod agent_card;
+mod cancel_task;
+mod extended_card;
+mod follow;
+mod get_task;
+mod list_tasks;
+mod push_config;
+mod send_message;
+mod stream_message;
+mod submit;
+mod subscribe_to_task;
+mod wait;
+
+pub(crate) use cancel_task::cancel_task;
+pub(crate) use extended_card::extended_card;
+pub(crate) use follow::{EventStream, StreamEvent, StreamItem};
+pub(crate) use get_task::get_task;
+pub(crate) use list_tasks::list_tasks;
+pub(crate) use push_config::push_config;
+pub(crate) use send_message::send_message;
+pub(crate) use stream_message::stream_message;
+pub(crate) use subscribe_to_task::subscribe_to_task;
+
+use std::time::Duration;
+
+use relevo_shared::domain::retry::jitter;
+use relevo_shared::ids::TaskId;
+use relevo_shared::platform::entropy;
+use relevo_shared::store::{HistoryLength, Retry, StoreError, StoredTask};
+use tokio::time::{Instant, timeout_at};
+
+use crate::auth::Principal;
+use crate::error::ApiError;
+use crate::services::Inner;
+
+/// Waits between repeats while Redis is away.
+const FIRST_PAUSE_MS: u64 = 20;
+const LONGEST_PAUSE_MS: u64 = 500;
+
+/// Repeats a call, which must be safe to repeat, until Redis answers or `deadline` has come.
+async fn until_answered<T, F>(deadline: Instant, mut call: impl FnMut() -> F) -> Result<T, StoreError>
+where
+    F: Future<Output = Result<T, StoreError>>,
+{
+    let mut pause = FIRST_PAUSE_MS;
+    loop {
+        let error = match call().await {
+            Err(error) if error.retry() == Retry::Later && !error.is_full() => error,
+            answer => return answer,
+        };
+        let wait = Duration::from_millis(jitter(pause, entropy::u64()));
+        if Instant::now() + wait >= deadline {
+            return Err(error);
+        }
+        tokio::time::sleep(wait).await;
+        pause = (pause * 2).min(LONGEST_PAUSE_MS);
+    }
+}
+
+/// Reads a task that `principal` can see. Anything else is not found, whatever the reason: a text that is no id, no task,
+/// or another's.
+async fn read_visible(
+    services: &Inner,
+    principal: &Principal,
+    id: &str,
+    history: HistoryLength,
+    deadline: Instant,
+) -> Result<StoredTask, ApiError> {
+    let not_found = || ApiError::TaskNotFound(id.to_owned());
+    let task = TaskId::parse(id).ok_or_else(not_found)?;
+    let stored = until_answered(deadline, || services.store.read_task(task, history)).await?;
+    let stored = stored
+        .filter(|stored| stored.scope == *principal.scope())
+        .ok_or_else(not_found)?;
+    services.clock.observe(stored.now);
+    Ok(stored)
+}
+
+/// Resolves at `deadline` or when `other` does, whichever is first; `None` at the deadline.
+async fn before<T>(deadline: Instant, other: impl Future<Output = T>) -> Option<T> {
+    timeout_at(deadline, other).await.ok()
+}

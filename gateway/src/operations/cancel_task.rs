@@ -1,0 +1,133 @@
+//! CancelTask: asks for the end of the task's live turn and answers when it has stopped.
+//!
+//! CANCELED means stopped: a leased turn is ended by its worker (or when its lease has run out), a turn that nobody holds
+//! is ended here. The order of the scripts decides between a cancel and an answer that is just being finished; both are
+//! right.
+
+use a2a::{Task, TaskState};
+use relevo_shared::domain::event::with_turn_facts;
+use relevo_shared::domain::state::End;
+use relevo_shared::ids::{Nonce, TurnId};
+use relevo_shared::janitor::{Conclusion, conclude};
+use relevo_shared::platform::entropy;
+use relevo_shared::store::{HistoryLength, Settled, StoredTask};
+use serde_json::{Map, Value};
+use tokio::time::Instant;
+
+use super::wait::{self, Over};
+use super::{read_visible, until_answered};
+use crate::auth::Permit;
+use crate::error::ApiError;
+use crate::hub::{Listener, Want};
+use crate::request::CancelTask;
+use crate::services::{Call, Inner, Services};
+
+/// How often a cancel is judged anew because the task changed under it.
+const ROUNDS: usize = 16;
+
+const IDLE: &str = "Task waits for a message and has no turn to cancel.";
+
+/// What one look at the turn led to.
+enum Step {
+    /// The worker was told.
+    Told,
+    /// It is ended.
+    Ended,
+    /// The turn is not what it was: look again.
+    Changed,
+}
+
+/// Cancels a task.
+pub(crate) async fn cancel_task(
+    services: &Services,
+    permit: &Permit<CancelTask>,
+    call: &Call,
+    request: &CancelTask,
+) -> Result<Task, ApiError> {
+    let principal = permit.principal();
+    // One nonce for the whole call: the request may reach Redis more than once.
+    let nonce = Nonce(entropy::u64());
+    // Whether a turn was asked to stop by this call: then its end CANCELED is this call's own doing.
+    let mut asked = false;
+    for _ in 0..ROUNDS {
+        let stored = read_visible(services, principal, &request.id, HistoryLength::All, call.deadline).await?;
+        if stored.terminal {
+            let ours = asked && stored.state == TaskState::Canceled;
+            return if ours {
+                Ok(stored.into_task(HistoryLength::All))
+            } else {
+                Err(ended(request))
+            };
+        }
+        let Some(turn) = stored.live else {
+            return Err(ApiError::Unsupported(IDLE));
+        };
+        let mut listener = services.hub.join(stored.task, stored.last, Want::Kinds).await;
+        listener.look();
+        asked = true;
+        match stop(services, call, &stored, turn, nonce).await? {
+            Step::Told => return await_end(services, call, &mut listener, &stored).await,
+            Step::Ended | Step::Changed => {}
+        }
+    }
+    Err(ApiError::Unsupported(
+        "The task changes too quickly to be canceled; try again",
+    ))
+}
+
+fn ended(request: &CancelTask) -> ApiError {
+    ApiError::TaskNotCancelable(request.id.clone())
+}
+
+/// Asks for the end of a live turn; ends it when nobody holds it.
+async fn stop(
+    services: &Inner,
+    call: &Call,
+    stored: &StoredTask,
+    turn: TurnId,
+    nonce: Nonce,
+) -> Result<Step, ApiError> {
+    let store = &services.store;
+    let partition = stored.task.partition();
+    let ask = || store.request_cancel(partition, &stored.context, turn, nonce);
+    match until_answered(call.deadline, ask).await? {
+        Some(true) => Ok(Step::Told),
+        None => Ok(Step::Changed),
+        Some(false) => {
+            let view = until_answered(call.deadline, || store.read_context(partition, &stored.context)).await?;
+            let unheld = |live: &relevo_shared::store::LiveTurn| live.record.turn == turn && live.token.is_none();
+            if !view.live.as_ref().is_some_and(unheld) {
+                return Ok(Step::Changed);
+            }
+            let end = Conclusion {
+                end: End::Canceled,
+                reason: None,
+                dead: false,
+                only_expired: false,
+            };
+            let settle = || conclude(store, &view, end, &services.keep);
+            Ok(match until_answered(call.deadline, settle).await? {
+                Settled::Done => Step::Ended,
+                Settled::Changed => Step::Changed,
+            })
+        }
+    }
+}
+
+/// Waits until a turn whose worker was told has ended, and answers the task, whatever it is by then.
+async fn await_end(
+    services: &Services,
+    call: &Call,
+    listener: &mut Listener,
+    stored: &StoredTask,
+) -> Result<Task, ApiError> {
+    let seat = services.drain.seat();
+    let limit = Instant::now() + services.settings.cancel.wait;
+    let over = wait::turn(services, listener, stored.number, false, limit, &seat).await?;
+    let deadline = call.deadline.max(Instant::now() + services.settings.redis.timeout);
+    let after = wait::read(services, stored.task, HistoryLength::All, deadline).await?;
+    let running = over == Over::Time && after.live == stored.live;
+    let task = after.into_task(HistoryLength::All);
+    let facts = Map::from_iter([("cancelRequested".to_owned(), Value::Bool(true))]);
+    Ok(if running { with_turn_facts(task, &facts) } else { task })
+}

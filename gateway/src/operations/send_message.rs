@@ -1,0 +1,65 @@
+//! SendMessage: submits a turn and answers when it has ended, or at once when the client wants that.
+
+use a2a::SendMessageResponse;
+use relevo_shared::domain::event::with_turn_facts;
+use relevo_shared::store::HistoryLength;
+use serde_json::{Map, Value};
+
+use super::submit::{Accepted, Sent, submit};
+use super::wait::{self, Over};
+use crate::auth::Permit;
+use crate::error::ApiError;
+use crate::hub::Want;
+use crate::request::SendMessage;
+use crate::services::{Call, Services};
+
+/// Answers with the task: after the end of the turn that the message began, or, unasked, as it stands.
+pub(crate) async fn send_message(
+    services: &Services,
+    permit: &Permit<SendMessage>,
+    call: &Call,
+    request: SendMessage,
+) -> Result<SendMessageResponse, ApiError> {
+    let history = request.history;
+    let want = (!request.return_immediately).then_some(Want::Kinds);
+    let accepted = match submit(services, permit.principal(), call, request, want).await? {
+        Sent::Refused(opening) => return Ok(SendMessageResponse::Task(limited(opening.task, history))),
+        Sent::Accepted(accepted) => *accepted,
+    };
+    let Accepted {
+        number,
+        listener,
+        opening,
+    } = accepted;
+    let Some(mut listener) = listener else {
+        return Ok(SendMessageResponse::Task(limited(opening.task, history)));
+    };
+    let seat = services.drain.seat();
+    let limit = call.received + services.settings.send.max_wait;
+    let over = wait::turn(services, &mut listener, number, true, limit, &seat).await?;
+    // The wait may have used the call's own time up; reading the answer has as much again.
+    let deadline = tokio::time::Instant::now() + services.settings.gateway.request_timeout;
+    let stored = wait::read(services, opening.cursor.task, history, deadline).await?;
+    let running = over == Over::Time && stored.live.is_some() && stored.number == number;
+    let task = stored.into_task(history);
+    let facts = Map::from_iter([("stillRunning".to_owned(), Value::Bool(true))]);
+    Ok(SendMessageResponse::Task(if running {
+        with_turn_facts(task, &facts)
+    } else {
+        task
+    }))
+}
+
+/// A task with no more history than was asked for.
+fn limited(mut task: a2a::Task, limit: HistoryLength) -> a2a::Task {
+    if let (HistoryLength::Latest(limit), Some(history)) = (limit, &mut task.history) {
+        let excess = history
+            .len()
+            .saturating_sub(usize::try_from(limit).unwrap_or(usize::MAX));
+        history.drain(..excess);
+        if history.is_empty() {
+            task.history = None;
+        }
+    }
+    task
+}

@@ -1,0 +1,394 @@
+//! Submitting a message as a turn: what SendMessage and SendStreamingMessage have in common.
+//!
+//! ORDER: choose the ids, listen, then submit. So nothing that follows can be missed, and an unknown outcome is resolved
+//! by sending the same submit again: it has one effect, whoever sends it.
+
+use std::time::Duration;
+
+use a2a::{Message, StreamResponse, Task, TaskState, TaskStatus};
+use bytes::Bytes;
+use relevo_shared::domain::event::{self, Event, timestamp};
+use relevo_shared::domain::fold::Folded;
+use relevo_shared::domain::reason::FailReason;
+use relevo_shared::domain::record::{TurnRecord, VERSION};
+use relevo_shared::ids::{Cursor, EntryId, Nonce, Partition, TaskId, TurnId};
+use relevo_shared::platform::entropy;
+use relevo_shared::platform::tasks::{self, Kind};
+use relevo_shared::store::{Refused, StoredTask, Submit, Submitted};
+
+use super::{read_visible, until_answered};
+use crate::auth::Principal;
+use crate::error::ApiError;
+use crate::hub::{Listener, Want};
+use crate::request::SendMessage;
+use crate::services::{Call, Inner, Services};
+
+/// The words of the reference server, for a task and for a context.
+const WORKING: &str = "Task is already working.";
+const TERMINAL: &str = "Task has ended and accepts no further message.";
+/// How often a follow-up is judged anew because its task changed between reading and submitting.
+const ROUNDS: usize = 8;
+
+/// What became of a message.
+pub(super) enum Sent {
+    /// Its turn waits for a worker.
+    Accepted(Box<Accepted>),
+    /// It was answered with a task that is born FAILED.
+    Refused(Opening),
+}
+
+/// An accepted turn.
+pub(super) struct Accepted {
+    /// Which turn of its task.
+    pub(super) number: u32,
+    /// Listens from the turn's first entry on, if that was wanted.
+    pub(super) listener: Option<Listener>,
+    /// The task at the turn's first entry.
+    pub(super) opening: Opening,
+}
+
+/// A task at one entry of its journal.
+pub(super) struct Opening {
+    /// The task.
+    pub(super) task: Task,
+    /// The entry.
+    pub(super) cursor: Cursor,
+    /// The event that shows it, as stored or as it would be.
+    bytes: Option<Vec<u8>>,
+}
+
+impl Opening {
+    /// The event that shows the task.
+    pub(super) fn into_bytes(self) -> Bytes {
+        let bytes = self.bytes.unwrap_or_else(|| {
+            // Maps with string keys and numbers are all there is: this cannot fail.
+            serde_json::to_vec(&StreamResponse::Task(self.task)).unwrap_or_default()
+        });
+        Bytes::from(bytes)
+    }
+}
+
+/// Submits a message; listens to its turn before that if `want` says for what.
+pub(super) async fn submit(
+    services: &Services,
+    principal: &Principal,
+    call: &Call,
+    request: SendMessage,
+    want: Option<Want>,
+) -> Result<Sent, ApiError> {
+    if request.inline_push {
+        return Err(ApiError::PushNotSupported);
+    }
+    services.admission.admit()?;
+    match &request.message.task_id {
+        Some(_) => follow_up(services, principal, call, request, want).await,
+        None => new_task(services, principal, call, request, want).await,
+    }
+}
+
+async fn new_task(
+    services: &Services,
+    principal: &Principal,
+    call: &Call,
+    request: SendMessage,
+    want: Option<Want>,
+) -> Result<Sent, ApiError> {
+    let now = services.clock.now();
+    let context_id = request
+        .message
+        .context_id
+        .clone()
+        .unwrap_or_else(|| context_id(entropy::u128()));
+    let (_, partition) = services.store.place(principal.scope(), &context_id);
+    let task = TaskId::new(now, partition, entropy::u64());
+    let record = record(
+        services,
+        principal,
+        call,
+        request,
+        Place {
+            task,
+            context_id,
+            new_task: true,
+            now,
+        },
+    );
+    let first = event::submitted(&record, now);
+    let nonce = Nonce(entropy::u64());
+    let at = EntryId::START.after(1, nonce);
+    let listener = listen(services, task, at, want).await;
+    let submit = Submit {
+        record: &record,
+        first: &first,
+        nonce,
+        follows: None,
+        history: &[],
+    };
+    match send(services, call, &submit).await? {
+        Submitted::Accepted { number, .. } => {
+            let opening = opening(first, task, at);
+            Ok(Sent::Accepted(Box::new(Accepted {
+                number,
+                listener,
+                opening,
+            })))
+        }
+        Submitted::Busy => refuse(services, call, &record).await,
+        // Only tasks that exist can be in such a state; this one does not.
+        Submitted::Working | Submitted::Terminal | Submitted::NotFound | Submitted::Changed => {
+            Err(ApiError::TaskNotFound(task.to_string()))
+        }
+    }
+}
+
+async fn follow_up(
+    services: &Services,
+    principal: &Principal,
+    call: &Call,
+    request: SendMessage,
+    want: Option<Want>,
+) -> Result<Sent, ApiError> {
+    let id = request.message.task_id.clone().unwrap_or_default();
+    for _ in 0..ROUNDS {
+        let stored = read_visible(services, principal, &id, request.history, call.deadline).await?;
+        if request
+            .message
+            .context_id
+            .as_ref()
+            .is_some_and(|given| *given != stored.context_id)
+        {
+            return Err(ApiError::invalid("message.contextId", "is not the context of the task"));
+        }
+        if stored.terminal {
+            return Err(ApiError::Unsupported(TERMINAL));
+        }
+        if stored.live.is_some() {
+            return Err(ApiError::Unsupported(WORKING));
+        }
+        let now = services.clock.now().max(stored.updated);
+        let place = Place {
+            task: stored.task,
+            context_id: stored.context_id.clone(),
+            new_task: false,
+            now,
+        };
+        let record = record(services, principal, call, request.clone(), place);
+        let first = event::submitted(&record, now);
+        let nonce = Nonce(entropy::u64());
+        let at = stored.last.after(1, nonce);
+        let listener = listen(services, stored.task, at, want).await;
+        let (opening, history) = continued(stored.clone(), &record, at, request.history);
+        let submit = Submit {
+            record: &record,
+            first: &first,
+            nonce,
+            follows: Some(stored.last),
+            history: &history,
+        };
+        match send(services, call, &submit).await? {
+            Submitted::Accepted { number, .. } => {
+                return Ok(Sent::Accepted(Box::new(Accepted {
+                    number,
+                    listener,
+                    opening,
+                })));
+            }
+            Submitted::Changed => {}
+            Submitted::Busy | Submitted::Working => return Err(ApiError::Unsupported(WORKING)),
+            Submitted::Terminal => return Err(ApiError::Unsupported(TERMINAL)),
+            Submitted::NotFound => return Err(ApiError::TaskNotFound(id)),
+        }
+    }
+    Err(ApiError::Unsupported(WORKING))
+}
+
+/// Where a turn belongs.
+struct Place {
+    task: TaskId,
+    context_id: String,
+    new_task: bool,
+    now: u64,
+}
+
+fn record(services: &Inner, principal: &Principal, call: &Call, request: SendMessage, place: Place) -> TurnRecord {
+    let agent = services.agents.default_agent();
+    let turn = &services.settings.turn;
+    let mut message = request.message;
+    message.context_id = Some(place.context_id.clone());
+    message.task_id = Some(place.task.to_string());
+    TurnRecord {
+        v: VERSION,
+        turn: TurnId::new(place.now, place.task.partition(), entropy::u64()),
+        task: place.task,
+        context_id: place.context_id,
+        sender: principal.sender().clone(),
+        message,
+        agent: agent.name.clone(),
+        pool: agent.pool.clone(),
+        policy: agent.policy,
+        attempts: agent.attempts.unwrap_or(turn.attempts),
+        handbacks: turn.handbacks,
+        submitted: place.now,
+        deadline: None,
+        queue_age: millis(services.settings.limits.queue_age),
+        remember_ms: 0,
+        new_task: place.new_task,
+        accepted_output_modes: request.accepted_output_modes,
+        traceparent: call.traceparent.clone(),
+        metadata: request.metadata,
+    }
+}
+
+async fn listen(services: &Inner, task: TaskId, at: EntryId, want: Option<Want>) -> Option<Listener> {
+    match want {
+        Some(want) => Some(services.hub.join(task, at, want).await),
+        None => None,
+    }
+}
+
+/// Sends a submit until its outcome is known, and rings for a worker.
+async fn send(services: &Services, call: &Call, submit: &Submit<'_>) -> Result<Submitted, ApiError> {
+    let answer = until_answered(call.deadline, || services.store.submit(submit)).await;
+    let answer = answer.map_err(|error| {
+        // A full Redis refused it; of anything else the outcome is unknown.
+        let unknown = (!error.is_full()).then_some(submit.record.task);
+        if error.retry() == relevo_shared::store::Retry::Later {
+            ApiError::redis_away(unknown, error)
+        } else {
+            error.into()
+        }
+    })?;
+    if let Submitted::Accepted { now, .. } = answer {
+        services.clock.observe(now);
+        ring(
+            services,
+            submit.record.pool.clone(),
+            submit.record.task.partition(),
+            now,
+        );
+    }
+    Ok(answer)
+}
+
+/// Rings without keeping the caller waiting; a lost bell costs a second.
+fn ring(services: &Services, pool: String, partition: Partition, now: u64) {
+    let store = services.store.clone();
+    tasks::spawn(&services.tasks, "ring", Kind::BestEffort, async move {
+        if let Err(error) = store.ring(&pool, partition, now).await {
+            tracing::debug!(
+                error = &error as &dyn std::error::Error,
+                "the bell was not rung; the janitor will"
+            );
+        }
+    });
+}
+
+/// Stores and answers a task that is born FAILED, because its context is busy.
+async fn refuse(services: &Services, call: &Call, record: &TurnRecord) -> Result<Sent, ApiError> {
+    let event = event::refused(record, FailReason::ContextBusy, record.submitted);
+    let StreamResponse::Task(task) = &event.body else {
+        return Err(ApiError::Unsupported(WORKING));
+    };
+    let state = Folded {
+        v: 1,
+        status: task.status.clone(),
+        artifacts: Vec::new(),
+        messages: Vec::new(),
+        metadata: task.metadata.clone().unwrap_or_default(),
+    };
+    let refused = Refused {
+        record,
+        event: &event,
+        state: &state,
+        nonce: Nonce(entropy::u64()),
+        keep_ms: services.keep.refused_ms,
+    };
+    let (at, now) = until_answered(call.deadline, || services.store.refuse(&refused)).await?;
+    services.clock.observe(now);
+    Ok(Sent::Refused(opening(event, record.task, at)))
+}
+
+/// The opening of a stream whose first event is the whole task.
+fn opening(event: Event, task: TaskId, at: EntryId) -> Opening {
+    let bytes = event.bytes();
+    let cursor = Cursor { task, entry: at };
+    match event.body {
+        StreamResponse::Task(task) => Opening {
+            task,
+            cursor,
+            bytes: Some(bytes),
+        },
+        // Only used for events that are tasks.
+        StreamResponse::Message(_) | StreamResponse::StatusUpdate(_) | StreamResponse::ArtifactUpdate(_) => {
+            let status = TaskStatus {
+                state: TaskState::Submitted,
+                message: None,
+                timestamp: None,
+            };
+            let id = task.to_string();
+            let task = Task {
+                id,
+                context_id: String::new(),
+                status,
+                artifacts: None,
+                history: None,
+                metadata: None,
+            };
+            Opening {
+                task,
+                cursor,
+                bytes: Some(bytes),
+            }
+        }
+    }
+}
+
+/// A task at the first entry of a further turn, and what its stored history receives: the answer that is no longer the
+/// status message, and the user's message.
+fn continued(
+    mut stored: StoredTask,
+    record: &TurnRecord,
+    at: EntryId,
+    limit: relevo_shared::store::HistoryLength,
+) -> (Opening, Vec<Message>) {
+    let mut history: Vec<Message> = stored.folded.begin_turn().into_iter().collect();
+    history.push(record.message.clone());
+    stored.folded.status = TaskStatus {
+        state: TaskState::Submitted,
+        message: None,
+        timestamp: timestamp(record.submitted),
+    };
+    stored.history.extend(history.iter().cloned());
+    let opening = Opening {
+        cursor: Cursor {
+            task: stored.task,
+            entry: at,
+        },
+        task: stored.into_task(limit),
+        bytes: None,
+    };
+    (opening, history)
+}
+
+/// A new context's id: a random UUID.
+fn context_id(random: u128) -> String {
+    let bits = (random & !(0xf << 76) & !(0b11 << 62)) | (4 << 76) | (0b10 << 62);
+    let hex = format!("{bits:032x}");
+    let part = |from: usize, to: usize| hex.get(from..to).unwrap_or_default();
+    [part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32)].join("-")
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_context_id_is_a_uuid_of_version_4() {
+        assert_eq!(context_id(0), "00000000-0000-4000-8000-000000000000");
+        assert_eq!(context_id(u128::MAX), "ffffffff-ffff-4fff-bfff-ffffffffffff");
+    }
+}

@@ -1,0 +1,68 @@
+//! The whole surface of the gateway.
+//!
+//! | path | methods | what |
+//! | --- | --- | --- |
+//! | `/` | POST | JSON-RPC: every operation |
+//! | `/.well-known/agent-card.json` | GET, HEAD | the agent card |
+//! | `/health` | GET, HEAD | whether the process answers; readiness is on the admin listener |
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, Response};
+use axum::routing::{any, get, post};
+use tokio::time::Instant;
+
+use crate::error::{Plain, json_response};
+use crate::observe::Observed;
+use crate::services::Services;
+use crate::transport::card::Card;
+use crate::transport::jsonrpc;
+
+const CARD: &str = "/.well-known/agent-card.json";
+
+#[derive(Clone)]
+struct CardState {
+    services: Services,
+    card: Card,
+}
+
+/// Builds it.
+pub(crate) fn router(services: Services, card: Card) -> Router {
+    let cards = Router::new()
+        .route(
+            CARD,
+            get(serve_card).fallback(|| refuse(Plain::MethodNotAllowed("GET, HEAD"))),
+        )
+        .with_state(CardState {
+            services: Services::clone(&services),
+            card,
+        });
+    Router::new()
+        .route(
+            "/",
+            post(jsonrpc::serve).fallback(|| refuse(Plain::MethodNotAllowed("POST"))),
+        )
+        .route(
+            "/health",
+            get(health).fallback(|| refuse(Plain::MethodNotAllowed("GET, HEAD"))),
+        )
+        .with_state(services)
+        .merge(cards)
+        .fallback_service(any(|| refuse(Plain::NotFound)))
+}
+
+async fn serve_card(State(state): State<CardState>, headers: HeaderMap) -> Response<Body> {
+    let mut observed = Observed::new(&state.services.metrics, "agent_card", Instant::now());
+    let response = state.card.respond(&headers);
+    observed.finish("ok");
+    response
+}
+
+async fn health() -> Response<Body> {
+    json_response(br#"{"status":"healthy"}"#.to_vec())
+}
+
+async fn refuse(plain: Plain) -> Response<Body> {
+    plain.respond()
+}

@@ -1,0 +1,79 @@
+//! What operations work with: the store, the hub, the clock, the agents, the limits. One value per gateway, no statics.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use relevo_shared::agents::Agents;
+use relevo_shared::platform::config::Settings;
+use relevo_shared::platform::tasks::Tasks;
+use relevo_shared::store::{Keep, Store};
+use tokio::time::Instant;
+
+use crate::admission::Admission;
+use crate::clock::RedisClock;
+use crate::drain::Drain;
+use crate::hub::Hub;
+use crate::metrics::GatewayMetrics;
+use crate::request::SecretKeys;
+
+/// Everything behind the transports. Cheap to clone.
+pub(crate) type Services = Arc<Inner>;
+
+/// See [`Services`].
+pub(crate) struct Inner {
+    pub(crate) store: Store,
+    pub(crate) hub: Hub,
+    pub(crate) clock: RedisClock,
+    pub(crate) agents: Agents,
+    pub(crate) settings: Settings,
+    pub(crate) keep: Keep,
+    pub(crate) metrics: GatewayMetrics,
+    pub(crate) admission: Admission,
+    pub(crate) drain: Drain,
+    pub(crate) tasks: Tasks,
+    pub(crate) secrets: SecretKeys,
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Services").finish_non_exhaustive()
+    }
+}
+
+/// What came with a request beside its parameters.
+#[derive(Debug, Clone)]
+pub(crate) struct Call {
+    /// When the request came.
+    pub(crate) received: Instant,
+    /// When it must be answered, unless it waits for a turn.
+    pub(crate) deadline: Instant,
+    /// `Last-Event-ID`, as sent.
+    pub(crate) last_event_id: Option<String>,
+    /// W3C trace context, if it is well-formed.
+    pub(crate) traceparent: Option<String>,
+}
+
+impl Call {
+    /// A call that came now.
+    pub(crate) fn new(received: Instant, limit: Duration) -> Self {
+        Self {
+            received,
+            deadline: received + limit,
+            last_event_id: None,
+            traceparent: None,
+        }
+    }
+}
+
+/// Retention as the store wants it.
+pub(crate) fn keep(settings: &Settings) -> Keep {
+    let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    let retention = &settings.retention;
+    Keep {
+        task_ms: ms(retention.task),
+        idle_ms: ms(retention.idle),
+        context_ms: ms(retention.context),
+        refused_ms: ms(retention.refused),
+        ..Keep::default()
+    }
+}

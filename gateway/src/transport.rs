@@ -1,0 +1,61 @@
+//! Bytes to operations and back, one file per binding.
+
+pub(crate) mod body;
+pub(crate) mod card;
+pub(crate) mod jsonrpc;
+pub(crate) mod sse;
+
+use axum::http::HeaderMap;
+use tokio::time::Instant;
+
+use crate::services::{Call, Inner};
+
+/// Longest position that a client may send.
+const LONGEST_CURSOR: usize = 256;
+
+/// What a request's headers say beside its body.
+pub(crate) fn call(services: &Inner, headers: &HeaderMap, received: Instant) -> Call {
+    let mut call = Call::new(received, services.settings.gateway.request_timeout);
+    let text = |name: &str| {
+        headers
+            .get(name)
+            .map(|value| value.to_str().unwrap_or("\u{fffd}").trim().to_owned())
+    };
+    // A browser that has seen no id yet sends an empty one.
+    call.last_event_id = text("last-event-id").filter(|id| !id.is_empty()).map(|mut id| {
+        id.truncate(id.floor_char_boundary(LONGEST_CURSOR));
+        id
+    });
+    call.traceparent = text("traceparent").filter(|value| is_traceparent(value));
+    call
+}
+
+/// `00-<32 hex>-<16 hex>-<2 hex>`, the only version there is.
+fn is_traceparent(text: &str) -> bool {
+    let parts: Vec<&str> = text.split('-').collect();
+    let hex = |part: &&str| part.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    parts.iter().map(|part| part.len()).eq([2, 32, 16, 2]) && parts.iter().all(hex) && text.starts_with("00")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_well_formed_trace_contexts_are_kept() {
+        assert!(is_traceparent(
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+        ));
+        for wrong in [
+            "",
+            "00",
+            "01-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+            "00-x-y-z",
+        ] {
+            assert!(!is_traceparent(wrong), "{wrong}");
+        }
+        assert!(!is_traceparent(
+            "00-0AF7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+        ));
+    }
+}

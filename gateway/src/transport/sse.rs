@@ -1,0 +1,129 @@
+//! Server-sent events: each journalled event one frame, its stored bytes spliced in and never parsed again.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::{HeaderValue, Response};
+use bytes::{BufMut as _, Bytes, BytesMut};
+use futures_util::{StreamExt as _, stream};
+use tokio::time::timeout;
+
+use crate::operations::{EventStream, StreamEvent, StreamItem};
+use crate::transport::jsonrpc::{RpcId, error_body};
+
+use super::super::observe::Observed;
+
+/// How long a client waits before it comes back.
+const RETRY: &[u8] = b"retry: 1000\n\n";
+/// Keeps proxies from closing a silent connection.
+const COMMENT: Bytes = Bytes::from_static(b": keep-alive\n\n");
+/// Says that the server closes and the client should come back.
+const MOVED: &[u8] = b": moved, come back with Last-Event-ID\nretry: 1000\n\n";
+
+struct Frames {
+    events: EventStream,
+    id: RpcId,
+    keep_alive: Duration,
+    observed: Observed,
+    begun: bool,
+}
+
+/// Answers with a stream.
+pub(crate) fn respond(events: EventStream, id: RpcId, keep_alive: Duration, observed: Observed) -> Response<Body> {
+    let frames = Frames {
+        events,
+        id,
+        keep_alive,
+        observed,
+        begun: false,
+    };
+    let chunks = stream::unfold(Some(frames), |frames| async move {
+        let mut frames = frames?;
+        let (chunk, last) = frames.next().await?;
+        Some((Ok::<_, std::convert::Infallible>(chunk), (!last).then_some(frames)))
+    });
+    let mut response = Response::new(Body::from_stream(chunks));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    response
+}
+
+impl Frames {
+    /// The next chunk, and whether it is the last.
+    async fn next(&mut self) -> Option<(Bytes, bool)> {
+        let Ok(item) = timeout(self.keep_alive, self.events.next()).await else {
+            return Some((COMMENT, false));
+        };
+        let mut chunk = BytesMut::new();
+        if !self.begun {
+            self.begun = true;
+            chunk.put_slice(RETRY);
+        }
+        match item {
+            Some(StreamItem::Events(events)) => {
+                self.observed.first_event();
+                for event in events {
+                    frame(&mut chunk, &self.id, &event);
+                }
+                Some((chunk.freeze(), false))
+            }
+            Some(StreamItem::Failed(error)) => {
+                error.log();
+                self.observed.finish(error.label());
+                chunk.put_slice(b"data: ");
+                chunk.put_slice(&error_body(&self.id, &error));
+                chunk.put_slice(b"\n\n");
+                Some((chunk.freeze(), true))
+            }
+            Some(StreamItem::Moved) => {
+                self.observed.finish("moved");
+                chunk.put_slice(MOVED);
+                Some((chunk.freeze(), true))
+            }
+            None => {
+                self.observed.finish("ok");
+                (!chunk.is_empty()).then(|| (chunk.freeze(), true))
+            }
+        }
+    }
+}
+
+fn frame(chunk: &mut BytesMut, id: &RpcId, event: &StreamEvent) {
+    let cursor = event.cursor.to_string();
+    chunk.reserve(event.body.len() + cursor.len() + id.raw().len() + 64);
+    chunk.put_slice(b"id: ");
+    chunk.put_slice(cursor.as_bytes());
+    chunk.put_slice(b"\ndata: {\"jsonrpc\":\"2.0\",\"id\":");
+    chunk.put_slice(id.raw().as_bytes());
+    chunk.put_slice(b",\"result\":");
+    chunk.put_slice(&event.body);
+    chunk.put_slice(b"}\n\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use relevo_shared::ids::{Cursor, EntryId, Partition, TaskId};
+
+    use super::*;
+
+    #[test]
+    fn a_frame_is_the_stored_bytes_between_an_id_and_an_envelope() {
+        let task = TaskId::new(1, Partition(0), 1);
+        let cursor = Cursor {
+            task,
+            entry: EntryId { seq: 2, nonce: 9 },
+        };
+        let mut chunk = BytesMut::new();
+        let event = StreamEvent {
+            cursor,
+            body: Bytes::from_static(b"{\"task\": 1}"),
+        };
+        frame(&mut chunk, &RpcId::parse("\"a\"").unwrap(), &event);
+        let expected =
+            format!("id: {task}.2-9\ndata: {{\"jsonrpc\":\"2.0\",\"id\":\"a\",\"result\":{{\"task\": 1}}}}\n\n");
+        assert_eq!(chunk, expected.as_bytes());
+    }
+}
