@@ -57,9 +57,6 @@ pub enum BuildError {
     /// A metric.
     #[error(transparent)]
     Metrics(#[from] MetricsError),
-    /// A metric of the store.
-    #[error("cannot register a metric")]
-    StoreMetrics(#[from] relevo_shared::store::RegisterError),
 }
 
 /// Why a gateway did not end cleanly.

@@ -32,7 +32,7 @@ pub(crate) fn router(services: Services, card: Card) -> Router {
     let cards = Router::new()
         .route(
             CARD,
-            get(serve_card).fallback(|| refuse(Plain::MethodNotAllowed("GET, HEAD"))),
+            get(serve_card).fallback(async || Plain::MethodNotAllowed("GET, HEAD").respond()),
         )
         .with_state(CardState {
             services: Services::clone(&services),
@@ -41,15 +41,15 @@ pub(crate) fn router(services: Services, card: Card) -> Router {
     Router::new()
         .route(
             "/",
-            post(jsonrpc::serve).fallback(|| refuse(Plain::MethodNotAllowed("POST"))),
+            post(jsonrpc::serve).fallback(async || Plain::MethodNotAllowed("POST").respond()),
         )
         .route(
             "/health",
-            get(health).fallback(|| refuse(Plain::MethodNotAllowed("GET, HEAD"))),
+            get(health).fallback(async || Plain::MethodNotAllowed("GET, HEAD").respond()),
         )
         .with_state(services)
         .merge(cards)
-        .fallback_service(any(|| refuse(Plain::NotFound)))
+        .fallback_service(any(async || Plain::NotFound.respond()))
 }
 
 async fn serve_card(State(state): State<CardState>, headers: HeaderMap) -> Response<Body> {
@@ -61,8 +61,4 @@ async fn serve_card(State(state): State<CardState>, headers: HeaderMap) -> Respo
 
 async fn health() -> Response<Body> {
     json_response(br#"{"status":"healthy"}"#.to_vec())
-}
-
-async fn refuse(plain: Plain) -> Response<Body> {
-    plain.respond()
 }

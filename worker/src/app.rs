@@ -13,7 +13,7 @@ use relevo_shared::janitor::{Janitor, JanitorMetrics, JanitorSettings};
 use relevo_shared::platform::admin::Admin;
 use relevo_shared::platform::config::{Settings, WORKER_ADMIN};
 use relevo_shared::platform::listen::{BindError, bind};
-use relevo_shared::platform::metrics::{MetricsError, Registry, metrics_table};
+use relevo_shared::platform::metrics::{MetricsError, Registry};
 use relevo_shared::platform::readiness::Readiness;
 use relevo_shared::platform::ready_file::{ReadyFile, ReadyFileError};
 use relevo_shared::platform::shutdown::{Phase, Shutdown};
@@ -54,9 +54,6 @@ pub enum StartError {
     /// A metric is declared twice.
     #[error(transparent)]
     Metrics(#[from] MetricsError),
-    /// A metric is registered twice.
-    #[error("metrics cannot be registered")]
-    Registry(#[from] relevo_shared::store::RegisterError),
     /// The ready file cannot be written.
     #[error(transparent)]
     ReadyFile(#[from] ReadyFileError),
@@ -356,9 +353,4 @@ fn build_agent(kind: AgentKind) -> Arc<dyn Agent> {
     match kind {
         AgentKind::Demo => Arc::new(Demo),
     }
-}
-
-/// The metrics of a worker as a table of docs/observability.md.
-pub fn metrics_reference() -> String {
-    metrics_table(Instruments::METRICS)
 }

@@ -10,5 +10,5 @@ mod config;
 mod metrics;
 mod runner;
 
-pub use app::{App, StartError, metrics_reference};
+pub use app::{App, StartError};
 pub use config::{Args, Config, Started, start};

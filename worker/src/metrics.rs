@@ -75,12 +75,14 @@ impl WorkerMetrics {
 
 #[cfg(test)]
 mod tests {
-    use relevo_shared::platform::metrics::mistakes;
+    use relevo_shared::platform::metrics::{metrics_table, mistakes};
+    use relevo_testkit::docs::check_block;
 
     use super::*;
 
     #[test]
-    fn the_metrics_follow_the_rules() {
+    fn the_metrics_follow_the_rules_and_are_documented() {
         assert_eq!(mistakes(Instruments::METRICS), Vec::<String>::new());
+        check_block("observability.md", "worker metrics", &metrics_table(Instruments::METRICS));
     }
 }

@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub(super) struct Accepting {
     stop: watch::Sender<bool>,
     open: Arc<AtomicUsize>,
-    _accepting: AbortOnDrop<()>,
+    _task: AbortOnDrop<()>,
 }
 
 impl Accepting {
@@ -62,11 +62,11 @@ pub(super) fn start(listener: TcpListener, router: Router, services: &Services) 
         stop: stopped,
         open: Arc::clone(&open),
     });
-    let accepting = tasks::background(&services.tasks, "accept", Kind::Essential, accept(listener, server));
+    let task = tasks::background(&services.tasks, "accept", Kind::Essential, accept(listener, server));
     Accepting {
         stop,
         open,
-        _accepting: accepting,
+        _task: task,
     }
 }
 

@@ -31,7 +31,7 @@ pub(super) async fn drive(hub: Arc<Inner>) {
         // Cancel-safe: a notification that comes during a sleep ends it, and is kept when it comes before.
         let _woken = tokio::time::timeout(step, hub.due.notified()).await;
         // What becomes due before the next step is looked at now, so that the promised age is kept.
-        let due = due(&hub, age - step);
+        let due = due(&hub, age.saturating_sub(step));
         for chunk in due.chunks(CHUNK) {
             look(&hub, chunk).await;
             tokio::time::sleep(PAUSE).await;

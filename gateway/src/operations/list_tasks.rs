@@ -29,7 +29,7 @@ pub(crate) async fn list_tasks(
     let after = match &request.page_token {
         Some(token) => {
             let place = page::read(token, &mark);
-            Some(place.map_err(|_| ApiError::invalid("pageToken", "is not a token of this listing"))?)
+            Some(place.map_err(|_wrong| ApiError::invalid("pageToken", "is not a token of this listing"))?)
         }
         None => None,
     };

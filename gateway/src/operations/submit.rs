@@ -34,7 +34,7 @@ pub(super) enum Sent {
     /// Its turn waits for a worker.
     Accepted(Box<Accepted>),
     /// It was answered with a task that is born FAILED.
-    Refused(Opening),
+    Refused(Box<Opening>),
 }
 
 /// An accepted turn.
@@ -305,7 +305,7 @@ async fn refuse(services: &Services, call: &Call, record: &TurnRecord) -> Result
     };
     let (at, now) = until_answered(call.deadline, || services.store.refuse(&refused)).await?;
     services.clock.observe(now);
-    Ok(Sent::Refused(opening(event, record.task, at)))
+    Ok(Sent::Refused(Box::new(opening(event, record.task, at))))
 }
 
 /// The opening of a stream whose first event is the whole task.

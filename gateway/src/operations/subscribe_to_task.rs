@@ -58,7 +58,7 @@ pub(super) fn cursor(call: &Call) -> Result<Option<Cursor>, ApiError> {
     };
     let cursor = text
         .parse()
-        .map_err(|_| ApiError::invalid(FIELD, "must be the id of an event of this server"))?;
+        .map_err(|_wrong| ApiError::invalid(FIELD, "must be the id of an event of this server"))?;
     Ok(Some(cursor))
 }
 

@@ -115,13 +115,11 @@ impl<'a> Object<'a> {
 
     /// A text; the empty one is the same as absent.
     pub(super) fn text(&mut self, key: &str, violations: &mut Violations) -> Option<String> {
-        match self.take(key)? {
-            Value::String(text) => Some(text).filter(|text| !text.is_empty()),
-            _ => {
-                violations.add(&self.at(key), "must be a string");
-                None
-            }
+        if let Value::String(text) = self.take(key)? {
+            return Some(text).filter(|text| !text.is_empty());
         }
+        violations.add(&self.at(key), "must be a string");
+        None
     }
 
     /// A text that must be there and not empty.
@@ -177,24 +175,20 @@ impl<'a> Object<'a> {
 
     /// True or false.
     pub(super) fn flag(&mut self, key: &str, violations: &mut Violations) -> Option<bool> {
-        match self.take(key)? {
-            Value::Bool(flag) => Some(flag),
-            _ => {
-                violations.add(&self.at(key), "must be true or false");
-                None
-            }
+        if let Value::Bool(flag) = self.take(key)? {
+            return Some(flag);
         }
+        violations.add(&self.at(key), "must be true or false");
+        None
     }
 
     /// A free-form object.
     pub(super) fn metadata(&mut self, key: &str, violations: &mut Violations) -> Option<HashMap<String, Value>> {
-        match self.take(key)? {
-            Value::Object(map) => Some(map.into_iter().collect()),
-            _ => {
-                violations.add(&self.at(key), "must be an object");
-                None
-            }
+        if let Value::Object(map) = self.take(key)? {
+            return Some(map.into_iter().collect());
         }
+        violations.add(&self.at(key), "must be an object");
+        None
     }
 }
 

@@ -51,7 +51,10 @@ pub(crate) async fn serve(State(services): State<Services>, request: Request<Bod
 async fn answer(services: &Services, parts: &Parts, call: &Call, bytes: &Bytes) -> Response<Body> {
     let envelope = match Envelope::parse(bytes) {
         Ok(envelope) => envelope,
-        Err((id, error)) => return refuse(Observed::new(&services.metrics, "none", call.received), &id, &error),
+        Err(refused) => {
+            let (id, error) = *refused;
+            return refuse(Observed::new(&services.metrics, "none", call.received), &id, &error);
+        }
     };
     let method = known(&envelope.method);
     let mut observed = Observed::new(&services.metrics, method.unwrap_or("unknown"), call.received);
@@ -101,7 +104,9 @@ async fn dispatch(services: &Services, call: &Call, method: &str, params: Value)
         methods::SEND_MESSAGE => {
             let request = SendMessage::parse(params, &services.secrets)?;
             let permit = permit(&request.tenant);
-            result(&operations::send_message(services, &permit, call, request).await?)
+            Ok(result(
+                &operations::send_message(services, &permit, call, request).await?,
+            ))
         }
         methods::SEND_STREAMING_MESSAGE => {
             let request = SendMessage::parse(params, &services.secrets)?;
@@ -112,15 +117,21 @@ async fn dispatch(services: &Services, call: &Call, method: &str, params: Value)
         }
         methods::GET_TASK => {
             let request = GetTask::parse(params)?;
-            result(&operations::get_task(services, &permit(&request.tenant), call, &request).await?)
+            Ok(result(
+                &operations::get_task(services, &permit(&request.tenant), call, &request).await?,
+            ))
         }
         methods::LIST_TASKS => {
             let request = ListTasks::parse(params)?;
-            result(&operations::list_tasks(services, &permit(&request.tenant), call, &request).await?)
+            Ok(result(
+                &operations::list_tasks(services, &permit(&request.tenant), call, &request).await?,
+            ))
         }
         methods::CANCEL_TASK => {
             let request = CancelTask::parse(params)?;
-            result(&operations::cancel_task(services, &permit(&request.tenant), call, &request).await?)
+            Ok(result(
+                &operations::cancel_task(services, &permit(&request.tenant), call, &request).await?,
+            ))
         }
         methods::SUBSCRIBE_TO_TASK => {
             let request = SubscribeToTask::parse(params)?;
@@ -146,9 +157,9 @@ fn permit<R>(tenant: &str) -> Permit<R> {
     authorise(Principal::anonymous(tenant))
 }
 
-fn result(value: &impl Serialize) -> Result<Answer, ApiError> {
+fn result(value: &impl Serialize) -> Answer {
     // Maps with string keys and numbers are all there is: this cannot fail.
-    Ok(Answer::Result(serde_json::to_vec(value).unwrap_or_default()))
+    Answer::Result(serde_json::to_vec(value).unwrap_or_default())
 }
 
 /// Only 1.x is served; nothing means 0.3. The query may say it where headers cannot be set.

@@ -223,6 +223,7 @@ pub(crate) mod tests {
             submitted: 1_000,
             deadline: None,
             queue_age: 60_000,
+            remember_ms: 0,
             new_task: true,
             accepted_output_modes: Vec::new(),
             traceparent: None,

@@ -74,6 +74,9 @@ pub struct TurnRecord {
     pub deadline: Option<u64>,
     /// How long it may wait for its first worker, in ms.
     pub queue_age: u64,
+    /// How long a repeated submit of this turn is answered after its end, in ms; 0 is the usual 10 min.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub remember_ms: u64,
     /// Whether this turn created its task.
     pub new_task: bool,
     /// The media types that the client takes.
@@ -85,6 +88,11 @@ pub struct TurnRecord {
     /// Request metadata that is not secret.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub metadata: BTreeMap<String, serde_json::Value>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 impl TurnRecord {

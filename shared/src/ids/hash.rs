@@ -59,9 +59,7 @@ impl ContextKey {
     /// The key of `context_id` in `scope` and the partition it lives in, of `partitions`.
     pub fn of(scope: &ScopeKey, context_id: &str, partitions: u16) -> (Self, Partition) {
         let digest = digest(&["context", scope.as_str(), context_id]);
-        let [a, b, c, d, ..] = digest;
-        let place = u32::from_be_bytes([a, b, c, d]) % u32::from(partitions.max(1));
-        (Self(text(&digest)), Partition(u16::try_from(place).unwrap_or(0)))
+        (Self(text(&digest)), partition(&digest, partitions))
     }
 
     /// Takes a key that Redis returned.
@@ -79,6 +77,30 @@ impl fmt::Display for ContextKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
+}
+
+/// An idempotency key of a scope.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct IdempotencyKey(String);
+
+impl IdempotencyKey {
+    /// The key of the client's `key` in `scope` and the partition it lives in, of `partitions`.
+    pub fn of(scope: &ScopeKey, key: &str, partitions: u16) -> (Self, Partition) {
+        let digest = digest(&["idempotency", scope.as_str(), key]);
+        (Self(text(&digest)), partition(&digest, partitions))
+    }
+
+    /// The 22 characters.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// The first 32 bits mod P.
+fn partition(digest: &[u8; 32], partitions: u16) -> Partition {
+    let [a, b, c, d, ..] = *digest;
+    let place = u32::from_be_bytes([a, b, c, d]) % u32::from(partitions.max(1));
+    Partition(u16::try_from(place).unwrap_or(0))
 }
 
 #[cfg(test)]

@@ -276,6 +276,19 @@ impl Store {
         Ok(info_field(&info, "run_id").unwrap_or_else(|| "unknown".to_owned()))
     }
 
+    /// How full Redis is: used memory over `maxmemory`; `None` without a limit.
+    ///
+    /// # Errors
+    /// [`StoreError`] when it cannot be asked.
+    pub async fn memory_share(&self) -> Result<Option<f64>, StoreError> {
+        let info = self.info("memory").await?;
+        let field = |name| info_field(&info, name).and_then(|v| v.parse::<f64>().ok());
+        Ok(match (field("used_memory"), field("maxmemory")) {
+            (Some(used), Some(most)) if most > 0.0 => Some(used / most),
+            _ => None,
+        })
+    }
+
     pub(super) async fn info(&self, section: &str) -> Result<String, StoreError> {
         let mut command = command("INFO");
         command.arg(section);
@@ -298,6 +311,11 @@ pub(super) fn info_field(info: &str, name: &str) -> Option<String> {
     info.lines()
         .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
         .map(|v| v.trim().to_owned())
+}
+
+/// The answers of a pipeline, none of which may be an error: a server that loads or fails over answers each command with one.
+pub(super) fn every(answers: Vec<Value>) -> Result<Vec<Value>, RedisError> {
+    answers.into_iter().map(Value::extract_error).collect()
 }
 
 /// Begins a plain command.

@@ -88,6 +88,8 @@ pub struct Finish<'a> {
     pub trim_below: Option<EntryId>,
     /// Retention.
     pub keep: &'a Keep,
+    /// How long a repeated submit of the turn is answered, in ms; 10 min at the least.
+    pub remember_ms: u64,
 }
 
 /// What became of a batch.
@@ -150,7 +152,7 @@ impl Store {
             .push(class.letter().to_string())
             .flag(finish.end == End::Canceled)
             .push(finish.trim_below.map(|id| id.to_string()).unwrap_or_default());
-        Self::keep_args(&mut args, finish.keep, finish.end.is_terminal());
+        Self::keep_args(&mut args, finish.keep, finish.end.is_terminal(), finish.remember_ms);
         history_args(&mut args, finish.history)?;
         events_args(&mut args, batch.events);
         let reply = self.run(Name::Finish, batch.partition, &args).await?;
@@ -222,9 +224,11 @@ impl Store {
             pipeline.add_command(self.range(*task, *position, count));
         }
         let values = self.link().pipeline(0, &pipeline, positions.len()).await;
-        let values = values.map_err(|source| StoreError::from_redis("XRANGE", source))?;
-        let judge = |(value, (_, position)): (Value, &(TaskId, EntryId))| judge_read(*position, parse_entries(value)?);
-        Ok(values.into_iter().zip(positions).map(judge).collect())
+        let failed = |source| StoreError::from_redis("XRANGE", source);
+        let judge = |(value, (_, position)): (Value, &(TaskId, EntryId))| {
+            judge_read(*position, parse_entries(value.extract_error().map_err(failed)?)?)
+        };
+        Ok(values.map_err(failed)?.into_iter().zip(positions).map(judge).collect())
     }
 
     fn range(&self, task: TaskId, position: EntryId, count: usize) -> redis::Cmd {

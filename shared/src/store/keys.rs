@@ -249,6 +249,12 @@ pub fn documented() -> Vec<KeyDoc> {
             "members go with their task",
         ),
         doc(
+            "idem:<key>",
+            "hash",
+            "reservation of a keyed send: `digest` of the request, `task`, `turn`, `cid` context id, `cr` created",
+            "Redis TTL `retention.idempotency`",
+        ),
+        doc(
             "retain",
             "zset",
             "`t:<task>` and `c:<context>` by the Redis ms at which they are deleted",

@@ -13,6 +13,8 @@ pub struct Keep {
     pub idle_ms: u64,
     /// A context without a turn.
     pub context_ms: u64,
+    /// The journal of a task without a turn.
+    pub journal_ms: u64,
     /// A task that never ran.
     pub refused_ms: u64,
     /// Most dead letters per partition (near it).
@@ -26,7 +28,8 @@ impl Default for Keep {
             task_ms: day,
             idle_ms: 7 * day,
             context_ms: 7 * day,
-            refused_ms: 600_000,
+            journal_ms: 3_600_000,
+refused_ms: 600_000,
             dead: 1_000,
         }
     }

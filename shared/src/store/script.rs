@@ -50,6 +50,8 @@ pub struct ScriptText {
 }
 
 scripts! {
+    Reserve = "reserve",
+    Unreserve = "unreserve",
     Submit = "submit",
     Refuse = "refuse",
     Take = "take",

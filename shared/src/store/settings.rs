@@ -26,6 +26,7 @@ impl Keep {
             task_ms: millis(settings.task),
             idle_ms: millis(settings.idle),
             context_ms: millis(settings.context),
+            journal_ms: millis(settings.journal),
             refused_ms: millis(settings.refused),
             ..Self::default()
         }

@@ -201,7 +201,7 @@ impl Store {
             .push(json("snapshot", end.snapshot)?)
             .push(class.letter().to_string())
             .push(end.trim_below.map(|id| id.to_string()).unwrap_or_default());
-        Self::keep_args(&mut args, keep, end.end.is_terminal());
+        Self::keep_args(&mut args, keep, end.end.is_terminal(), live.record.remember_ms);
         args.push(end.dead.map_or("", FailReason::as_str)).number(keep.dead);
         history_args(&mut args, end.history)?;
         events_args(&mut args, end.events);

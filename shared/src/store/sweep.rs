@@ -1,6 +1,6 @@
 //! The janitor's look at a partition.
 
-use super::connection::command;
+use super::connection::{command, every};
 use super::overview::time_ms;
 use super::script::{Args, Name, text};
 use super::{Store, StoreError};
@@ -43,6 +43,7 @@ impl Store {
         }
         let answers = self.link().pipeline(0, &pipeline, partitions.len() + 1).await;
         let mut answers = answers
+            .and_then(every)
             .map_err(|source| StoreError::from_redis("HGET", source))?
             .into_iter();
         let now = answers.next().and_then(time_ms).unwrap_or(0);

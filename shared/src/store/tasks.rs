@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use a2a::{Message, Task, TaskState};
 use redis::Value;
 
-use super::connection::command;
+use super::connection::{command, every};
 use super::journal::{JournalRead, parse_entries};
 use super::script::{Args, Name, Reply, text};
 use super::turns::read_json;
@@ -295,7 +295,9 @@ impl Store {
             // A connection that broke or timed out must not go back to the pool.
             drop(deadpool_redis::Connection::take(connection));
         }
-        answer.map_err(|source| StoreError::from_redis(what, source))
+        answer
+            .and_then(every)
+            .map_err(|source| StoreError::from_redis(what, source))
     }
 }
 

@@ -307,9 +307,10 @@ impl Store {
     }
 
     /// The retention arguments of a turn's end.
-    pub(super) fn keep_args(args: &mut Args, keep: &Keep, terminal: bool) {
+    pub(super) fn keep_args(args: &mut Args, keep: &Keep, terminal: bool, remember: u64) {
         args.number(keep.task_ms(terminal))
             .number(keep.context_ms)
-            .number(KEEP_TURN_MS);
+            .number(keep.journal_ms)
+            .number(remember.max(KEEP_TURN_MS));
     }
 }

@@ -15,6 +15,7 @@
 )]
 
 mod child;
+pub mod docs;
 pub mod fault_proxy;
 pub mod haproxy;
 pub mod poll;

@@ -44,6 +44,16 @@ pub fn options(url: &str) -> ConnectOptions {
     }
 }
 
+/// Agrees on the layout of this world once more.
+pub async fn layout(world: &World) {
+    let options = ConnectOptions {
+        partitions: u32::from(world.store.partitions()),
+        ..options(&world.redis.url())
+    };
+    let metrics = StoreMetrics::register(&Registry::new()).unwrap();
+    Store::connect(&options, metrics).await.unwrap();
+}
+
 pub async fn connect(url: &str) -> Store {
     Store::connect(&options(url), StoreMetrics::register(&Registry::new()).unwrap())
         .await
@@ -126,6 +136,7 @@ impl World {
             submitted: now,
             deadline: None,
             queue_age: 3_600_000,
+            remember_ms: 0,
             new_task: true,
             accepted_output_modes: Vec::new(),
             traceparent: None,
@@ -527,8 +538,7 @@ impl Running {
             snapshot: &snapshot,
             history: &history,
             trim_below,
-            keep: &keep,
-        };
+            keep: &keep, remember_ms: 0 };
         let batch = Batch {
             state: end.state(),
             ..self.batch(nonce, open, &events)

@@ -8,9 +8,14 @@
 )]
 #![allow(missing_docs, unreachable_pub, reason = "test code")]
 
+mod away;
 mod bugs;
+mod fencing;
 mod fixture;
 mod flow;
+mod injected;
 mod probe;
 mod record;
 mod replies;
+mod scenes;
+mod takes;

@@ -32,9 +32,8 @@ pub struct Stream {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Group {
     pub delivered: String,
-    /// Entry, consumer, deliveries.
-    pub pending: Vec<(String, String, String)>,
-    pub consumers: BTreeSet<String>,
+    /// Entry and consumer.
+    pub pending: Vec<(String, String)>,
 }
 
 /// Every key and whether it expires.
@@ -155,14 +154,11 @@ impl Probe {
             let pending = self.ask(&["XPENDING", key, &name, "-", "+", "1000"]);
             let pending = list(&pending).iter().map(|row| {
                 let row: Vec<String> = list(row).iter().map(text).collect();
-                (row[0].clone(), row[1].clone(), row[3].clone())
+                (row[0].clone(), row[1].clone())
             });
-            let consumers = self.ask(&["XINFO", "CONSUMERS", key, &name]);
-            let consumers = list(&consumers).iter().map(|facts| pairs(facts)["name"].clone());
             let group = Group {
                 delivered: facts["last-delivered-id"].clone(),
                 pending: pending.collect(),
-                consumers: consumers.collect(),
             };
             (name, group)
         });
@@ -182,6 +178,17 @@ impl Probe {
             last: last.unwrap(),
             groups,
         }
+    }
+
+    /// Who has ever taken from a queue and is not forgotten. Not part of what is compared: reading makes it.
+    pub fn consumers(&self, queue: &str) -> Vec<String> {
+        let consumers = self.ask(&["XINFO", "CONSUMERS", queue, "workers"]);
+        let mut names: Vec<String> = list(&consumers)
+            .iter()
+            .map(|facts| pairs(facts)["name"].clone())
+            .collect();
+        names.sort_unstable();
+        names
     }
 
     pub fn save(&self) -> Saved {

@@ -75,6 +75,7 @@ pub(crate) async fn finish(
         history: &history,
         trim_below: trim_below(taken.first),
         keep,
+        remember_ms: taken.record.remember_ms,
     };
     let batch = batch(taken, ready, prev);
     let mut tries = 0;

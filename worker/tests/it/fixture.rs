@@ -125,6 +125,7 @@ impl World {
             submitted: now,
             deadline: None,
             queue_age: 3_600_000,
+            remember_ms: 0,
             new_task: true,
             accepted_output_modes: Vec::new(),
             traceparent: None,

@@ -54,18 +54,24 @@ struct Raw<'a> {
 
 impl Envelope {
     /// Reads a body. The error comes with the id to answer with.
-    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, (RpcId, ApiError)> {
-        let refuse = |id: Option<RpcId>, why| Err((id.unwrap_or_else(RpcId::null), ApiError::InvalidRequest(why)));
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Box<(RpcId, ApiError)>> {
+        let refuse = |id: Option<RpcId>, why| {
+            Err(Box::new((
+                id.unwrap_or_else(RpcId::null),
+                ApiError::InvalidRequest(why),
+            )))
+        };
+        let unreadable = |error| Err(Box::new((RpcId::null(), ApiError::Parse(describe(&error)))));
         let raw: Raw<'_> = match bytes.trim_ascii_start().first() {
             Some(b'{') => match serde_json::from_slice(bytes) {
                 Ok(raw) => raw,
                 Err(error) if error.is_data() => return refuse(None, "a member of the request is given twice"),
-                Err(error) => return Err((RpcId::null(), ApiError::Parse(describe(&error)))),
+                Err(error) => return unreadable(error),
             },
             // Not an object: whether it is JSON at all decides which error it is.
             first => {
                 return match serde_json::from_slice::<serde::de::IgnoredAny>(bytes) {
-                    Err(error) => Err((RpcId::null(), ApiError::Parse(describe(&error)))),
+                    Err(error) => unreadable(error),
                     Ok(_) if first == Some(&b'[') => refuse(None, "batches are not supported"),
                     Ok(_) => refuse(None, "it is not an object"),
                 };
@@ -105,7 +111,7 @@ mod tests {
     use super::*;
 
     fn refused(text: &str) -> (String, i32) {
-        let (id, error) = Envelope::parse(text.as_bytes()).unwrap_err();
+        let (id, error) = *Envelope::parse(text.as_bytes()).unwrap_err();
         (id.raw().to_owned(), error.code())
     }
 

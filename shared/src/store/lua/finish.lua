@@ -3,13 +3,13 @@
 -- KEYS    1 meta
 -- ARGV    1 publish command, 2 context key, 3 epoch, 4 token, 5 turn, 6 task, 7 prev, 8 nonce, 9 stamp, 10 state,
 --         11 '' | 'working' | 'boundary' (opens the attempt), 12 snapshot, 13 class of the end ('i' | 't'),
---         14 '1' when the end is a cancel's, 15 trim journal below this id or '', 16 keep task (ms), 17 keep context (ms),
---         18 keep turn (ms), 19 count of history items, then the items, then count of events, then pairs (event, kind)
+--         14 '1' when the end is a cancel's, 15 trim journal below this id or '', 16-19 how long to keep task, context, journal
+--         and turn (ms), 20 count of history items, then the items, then count of events, then pairs (event, kind)
 -- DERIVES ctx:<ctx> task:<id> turn:<id> ev:<id> hist:<id> turns:* due retain idx:* ch:<task>
 -- RETURNS DONE last now repeat heard | FENCED | DIVERGED last | CANCELLED
 -- USES    base index journal fence release
 local publish, ctx, epoch, token, turn, task, prev, nonce, stamp, state, open, snapshot, class = unpack(ARGV, 1, 13)
-local at = 20 + tonumber(ARGV[19])
+local at = 21 + tonumber(ARGV[20])
 local answer, c, t = judge(ctx, epoch, token, turn, task, prev, nonce, tonumber(ARGV[at]))
 if answer then
   return answer
@@ -23,8 +23,7 @@ local last = append(task, prev, nonce, at)
 local q = redis.call('HMGET', P .. 'turn:' .. turn, 'e', 'q')
 release({
   ctx = ctx, turn = turn, task = task, entry = q[1] or '', queue = q[2] or '', class = class, state = state,
-  snapshot = snapshot, last = last, stamp = stamp, minid = ARGV[15], keep_task = tonumber(ARGV[16]),
-  keep_ctx = tonumber(ARGV[17]), keep_turn = ARGV[18], history = 19, base = t[5],
+  snapshot = snapshot, last = last, stamp = stamp, minid = ARGV[15], keep = 16, history = 20, base = t[5],
 })
 index(t[3], ctx, task, t[2], state, stamp)
 local heard = announce(publish, task, prev, last, at)

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- Deletes a task or a context whose time has come, whole, unless a turn is live.
+-- Deletes a task, a context or a journal whose time has come, whole, unless a turn is live.
 -- KEYS    1 meta
--- ARGV    1 publish command, 2 member of `retain` ('t:<task>' | 'c:<context>'), 3 how long a context with tasks is kept on (ms)
+-- ARGV    1 publish command, 2 member of `retain` ('t:<task>' | 'c:<context>' | 'j:<task>'), 3 how long a context with tasks is kept on (ms)
 -- DERIVES retain task:<id> hist:<id> ev:<id> ctx:<ctx> idx:* ch:<task>
 -- RETURNS PURGED | KEPT
 -- USES    base
@@ -18,13 +18,26 @@ if string.sub(member, 1, 2) == 't:' then
     return { 'KEPT' }
   end
   redis.call('DEL', P .. 'task:' .. id, P .. 'hist:' .. id, P .. 'ev:' .. id)
-  redis.call('ZREM', P .. 'retain', member)
+  redis.call('ZREM', P .. 'retain', member, 'j:' .. id)
   if t[2] then
     redis.call('ZREM', P .. 'idx:' .. t[2], id)
     redis.call('ZREM', P .. 'idx:' .. t[2] .. ':' .. t[4], id)
     redis.call('ZREM', P .. 'idx:ctx:' .. t[3], id)
   end
   redis.pcall(ARGV[1], P .. 'ch:' .. id, 'gone')
+  return { 'PURGED' }
+end
+if string.sub(member, 1, 2) == 'j:' then
+  -- The snapshot holds the task. A task that may go on keeps its last entry, so that the next one has something to follow.
+  local t = redis.call('HMGET', P .. 'task:' .. id, 'live', 'k', 'last', 'snapc')
+  redis.call('ZREM', P .. 'retain', member)
+  if not t[1] or t[1] ~= '' or t[3] ~= t[4] then
+    return { 'KEPT' }
+  elseif t[2] == 't' then
+    redis.call('DEL', P .. 'ev:' .. id)
+  else
+    redis.call('XTRIM', P .. 'ev:' .. id, 'MINID', t[3])
+  end
   return { 'PURGED' }
 end
 local live = redis.call('HGET', P .. 'ctx:' .. id, 'turn')

@@ -57,7 +57,7 @@ redis.call('HSET', ctx_key, 'id', context_id, 'scope', scope, 'turn', turn, 'act
 redis.call('ZADD', P .. 'due', int(math.min(now + 30000, tonumber(ARGV[13]))), ctx)
 index(scope, ctx, task, t[7], state, stamp)
 if prev ~= '' then
-  redis.call('ZREM', P .. 'retain', 't:' .. task, 'c:' .. ctx)
+  redis.call('ZREM', P .. 'retain', 't:' .. task, 'c:' .. ctx, 'j:' .. task)
   announce(publish, task, prev, first, at)
 else
   -- Nobody can wait for a task that did not exist: no doorbell.

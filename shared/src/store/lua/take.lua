@@ -10,6 +10,7 @@
 local pool, worker, n, ttl = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local expires = int(now + ttl)
 local out = {}
+local unreadable -- an error that must not cost the turns that are leased already
 
 local function turn_row(turn, ctx, token, epoch, queue, canceled)
   local r = redis.call('HMGET', P .. 'turn:' .. turn, 'r', 'k', 'n', 'charged', 'handbacks', 'opened', 'f')
@@ -50,8 +51,12 @@ local function read(queue, count, from, visit)
   if got and got.err then
     -- No queue or no group. Made here, in the same step: turns of another queue may be leased already. From the beginning:
     -- a turn may have been queued before anyone listened.
-    redis.call('XGROUP', 'CREATE', key, 'workers', '0', 'MKSTREAM')
-    got = redis.call('XREADGROUP', 'GROUP', 'workers', worker, 'COUNT', count, 'STREAMS', key, from)
+    redis.pcall('XGROUP', 'CREATE', key, 'workers', '0', 'MKSTREAM')
+    got = redis.pcall('XREADGROUP', 'GROUP', 'workers', worker, 'COUNT', count, 'STREAMS', key, from)
+  end
+  if got and got.err then
+    unreadable = got
+    return
   end
   for _, entry in ipairs(got and got[1][2] or {}) do
     if entry[2] then
@@ -86,5 +91,8 @@ if #out < n then
 end
 if #out < n then
   read(main, n - #out, '>', lease)
+end
+if unreadable and #out == 0 then
+  return unreadable
 end
 return { 'TAKEN', int(now), #out >= n and '1' or '', out }

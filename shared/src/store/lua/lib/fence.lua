@@ -11,7 +11,7 @@ local function judge(ctx, epoch, token, turn, task, prev, nonce, count)
       return { 'DONE', int(seq + count) .. '-' .. nonce, int(now), '1' }
     end
   end
-  if not t[1] or c[1] ~= turn or c[2] ~= epoch or c[3] ~= token then
+  if not t[1] or c[1] ~= turn or c[2] ~= epoch or c[3] ~= token or token == '' then
     return { 'FENCED' }
   end
   if t[1] ~= prev then

@@ -1,6 +1,6 @@
 -- Ends a turn: stores the result, frees the context and the queue entry, sets retention. All checks are the caller's.
 -- f: publish, ctx, turn, task, entry, queue (stream key suffix), class, state, snapshot, last, stamp, minid,
---    keep_task, keep_ctx, keep_turn (ms), history (place of a count in ARGV, then items)
+--    keep (place of four numbers of ms in ARGV: task, context, journal, turn), history (place of a count in ARGV, then items)
 local function release(f)
   local hash = P .. 'task:' .. f.task
   local items = f.history + tonumber(ARGV[f.history])
@@ -23,8 +23,9 @@ local function release(f)
   local first = redis.call('HMGET', turn, 'f', 'n')
   redis.call('DEL', turn)
   redis.call('HSET', turn, 'f', first[1] or '', 'n', first[2] or '')
-  redis.call('PEXPIRE', turn, f.keep_turn)
+  redis.call('PEXPIRE', turn, ARGV[f.keep + 3])
   redis.call('HSET', P .. 'ctx:' .. f.ctx, 'turn', '', 'tok', '', 'until', '0', 'cancel', '', 'at', '', 'act', int(now))
   redis.call('ZREM', P .. 'due', f.ctx)
-  redis.call('ZADD', P .. 'retain', int(now + f.keep_task), 't:' .. f.task, int(now + f.keep_ctx), 'c:' .. f.ctx)
+  redis.call('ZADD', P .. 'retain', int(now + tonumber(ARGV[f.keep])), 't:' .. f.task,
+    int(now + tonumber(ARGV[f.keep + 1])), 'c:' .. f.ctx, int(now + tonumber(ARGV[f.keep + 2])), 'j:' .. f.task)
 end

@@ -1,0 +1,557 @@
+//! One call of every kind that a script knows, with the Redis it was sent to: what `twice.rs` and `injected.rs` replay.
+
+use std::fmt::Write as _;
+
+use redis::Value;
+use relevo_shared::domain::due::Charge;
+use relevo_shared::domain::event;
+use relevo_shared::domain::fold::Folded;
+use relevo_shared::domain::reason::FailReason;
+use relevo_shared::domain::record::{CrashPolicy, TurnRecord};
+use relevo_shared::domain::state::End;
+use relevo_shared::ids::{ContextKey, EntryId, LeaseToken, Nonce, Partition};
+use relevo_shared::janitor::{Conclusion, Why, conclude, give_back};
+use relevo_shared::store::{Held, Keep, LeaseClient, Refused};
+
+use crate::fixture::{Running, TTL, World, token, worker};
+use crate::probe::{Dump, Probe, Saved, list, text};
+use crate::record::{Call, Recorder, text_of};
+
+/// A call and what it found.
+pub struct Scene {
+    pub name: &'static str,
+    pub call: Call,
+    before: Saved,
+    now: u64,
+}
+
+/// What a run of a script did.
+pub struct Run {
+    /// `ok`, or `error` when the script was broken off.
+    pub outcome: String,
+    /// What it answered; the text of the error.
+    pub answer: Value,
+    /// `call` or `pcall`, the command, its first argument; in order.
+    pub calls: Vec<(String, String, String)>,
+    pub after: Dump,
+}
+
+impl Run {
+    pub fn tag(&self) -> String {
+        text(&list(&self.answer)[0])
+    }
+}
+
+/// How a call is broken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Break {
+    /// Not at all.
+    Never,
+    /// The script ends before its n-th command.
+    Before(usize),
+    /// The n-th command answers an error, as `pcall` hands it on.
+    Fails(usize),
+}
+
+impl Scene {
+    /// Puts Redis where the call found it.
+    pub fn set(&self, probe: &Probe) {
+        probe.restore(&self.before);
+    }
+
+    /// Sends the call, broken or not, with a clock that stands still, so that two runs can be compared.
+    pub fn run(&self, probe: &Probe, broken: Break) -> Run {
+        self.run_with(probe, broken, &self.call)
+    }
+
+    pub fn run_with(&self, probe: &Probe, broken: Break, call: &Call) -> Run {
+        let reply = call.send_text(probe, &shimmed(call.script, self.now, broken));
+        let reply = list(&reply);
+        let calls = list(&reply[2]).iter().map(|line| {
+            let line = text(line);
+            let mut words = line.split(' ').map(str::to_owned);
+            let mut next = || words.next().unwrap_or_default();
+            (next(), next(), next())
+        });
+        Run {
+            outcome: text(&reply[0]),
+            answer: reply[1].clone(),
+            calls: calls.collect(),
+            after: probe.dump(),
+        }
+    }
+}
+
+/// The script with every command counted, Redis time frozen, and the break built in.
+fn shimmed(script: &str, now: u64, broken: Break) -> String {
+    let assembled = text_of(script).assembled();
+    let (first, body) = assembled.split_once('\n').unwrap();
+    let (before, fails) = match broken {
+        Break::Never => (0, 0),
+        Break::Before(n) => (n, 0),
+        Break::Fails(n) => (0, n),
+    };
+    let mut text = format!("{first}\nlocal before, fails, ms = {before}, {fails}, '{now}'\n");
+    text.push_str(SHIM);
+    write!(text, "local function main()\n{body}\nend\n").unwrap();
+    text.push_str("local ok, answer = pcall(main)\n");
+    text.push_str("if not ok then answer = type(answer) == 'table' and answer.err or tostring(answer) end\n");
+    text.push_str("return { ok and 'ok' or 'error', answer, trace }\n");
+    text
+}
+
+const SHIM: &str = r"
+local real, step, trace, redis = redis, 0, {}, {}
+local function counted(how)
+  return function(...)
+    local words = { ... }
+    step = step + 1
+    trace[step] = how .. ' ' .. words[1] .. ' ' .. tostring(words[2])
+    if step == before then
+      error('injected')
+    elseif step == fails then
+      return { err = 'ERR injected' }
+    end
+    if words[1] == 'TIME' then
+      return { string.sub(ms, 1, -4), string.sub(ms, -3) .. '000' }
+    end
+    for i = 3, words[1] == 'XADD' and #words or 0 do
+      if words[i] == '*' then
+        words[i] = ms .. '-*'
+        break
+      end
+    end
+    return real[how](unpack(words))
+  end
+end
+redis.call, redis.pcall = counted('call'), counted('pcall')
+";
+
+/// The partition of everything here.
+const ONLY: Partition = Partition(0);
+const DRAINED: Why = Why::HandOver(FailReason::WorkerDrained);
+
+/// Builds the scenes, one after the other in one Redis.
+struct Stage<'a> {
+    world: &'a World,
+    recorder: Recorder,
+    before: Saved,
+    now: u64,
+    scenes: Vec<Scene>,
+}
+
+impl Stage<'_> {
+    fn empty(&self) {
+        self.world.probe.ask(&["FLUSHALL"]);
+    }
+
+    /// What follows is the call.
+    fn ready(&mut self) {
+        self.recorder.calls(&self.world.probe);
+        self.before = self.world.probe.save();
+        self.now = self.world.probe.now();
+    }
+
+    /// The last call of `script` since [`Stage::ready`] is a scene.
+    fn done(&mut self, name: &'static str, script: &str) -> &mut Call {
+        let calls = self.recorder.calls(&self.world.probe);
+        let call = calls.into_iter().rfind(|call| call.script == script).unwrap();
+        self.scenes.push(Scene {
+            name,
+            call,
+            before: std::mem::take(&mut self.before),
+            now: self.now,
+        });
+        self.empty();
+        &mut self.scenes.last_mut().unwrap().call
+    }
+
+    async fn begun(&self, context: &str) -> Running {
+        let mut turn = self.world.running(context).await;
+        turn.emit(&self.world.store, &["one "]).await;
+        turn
+    }
+
+    async fn back(&self, turn: &Running, why: Why) {
+        let (taken, keep) = (&turn.taken, Keep::default());
+        give_back(&self.world.store, ONLY, &taken.context, &taken.token, why, &keep)
+            .await
+            .unwrap();
+    }
+
+    /// A second attempt; the first had kept a snapshot or not.
+    async fn second_attempt(&self, snapshot: bool) -> Running {
+        let mut turn = self.world.running("c-1").await;
+        if snapshot {
+            turn.emit_with_snapshot(&self.world.store, &["void"]).await;
+        } else {
+            turn.emit(&self.world.store, &["void"]).await;
+        }
+        self.back(&turn, Why::Crash).await;
+        self.world.again(&turn.taken.record).await
+    }
+
+    async fn submits(&mut self) {
+        let world = self.world;
+        let record = world.record("c-1").await;
+        self.ready();
+        world.queue(&record).await;
+        self.done("a new task in a new context", "submit");
+
+        world.ended("c-1", End::Completed).await;
+        let record = world.record("c-1").await;
+        self.ready();
+        world.queue(&record).await;
+        self.done("a new task in a known context", "submit");
+
+        let task = world.ended("c-1", End::InputRequired).await.taken.record.task;
+        self.ready();
+        world.follow_up(task, "c-1").await;
+        self.done("a follow-up", "submit");
+
+        let record = world.record("c-1").await;
+        self.ready();
+        let event = event::refused(&record, FailReason::ContextBusy, record.submitted);
+        let state = Folded::new_task(&record);
+        let refused = Refused {
+            record: &record,
+            event: &event,
+            state: &state,
+            nonce: Nonce(1),
+            keep_ms: 1_000,
+        };
+        world.store.refuse(&refused).await.unwrap();
+        self.done("a refused message", "refuse");
+    }
+
+    async fn takes(&mut self) {
+        let world = self.world;
+        world.ended("c-0", End::Completed).await;
+        world.queued("c-1").await;
+        self.ready();
+        world.take(ONLY).await;
+        self.done("a turn", "take");
+
+        let last = TurnRecord {
+            attempts: 2,
+            ..world.record("last").await
+        };
+        let mut last = world.run(&last).await;
+        last.emit(&world.store, &["x"]).await;
+        let first = self.begun("first").await;
+        self.back(&last, Why::Crash).await;
+        self.back(&first, DRAINED).await;
+        world.queued("new").await;
+        self.ready();
+        world.take_as(&world.worker, ONLY, TTL, 5).await;
+        self.done("turns of all three queues", "take");
+
+        let turn = self.begun("first").await;
+        self.back(&turn, DRAINED).await;
+        let [main, first] = ["", ":first"].map(|suffix| world.store.keys().queue(ONLY, "default", suffix));
+        world.probe.ask(&["DEL", &main]);
+        world
+            .probe
+            .ask(&["XADD", &first, "*", "t", "nobody", "x", "nowhere"]);
+        self.ready();
+        world.take_as(&world.worker, ONLY, TTL, 5).await;
+        self.done("a turn, an entry that stands for none, a queue that is missing", "take");
+
+        world.queued("c-1").await;
+        self.ready();
+        world.take(ONLY).await;
+        self.done("the first turn ever", "take");
+
+        world.queued("c-1").await;
+        world.queued("c-2").await;
+        let tokens = [token(), token()];
+        world.take_with(&world.worker, ONLY, TTL, &tokens, false).await;
+        self.ready();
+        world.take_with(&world.worker, ONLY, TTL, &tokens, true).await;
+        self.done("a repeat", "take");
+    }
+
+    async fn emits(&mut self) {
+        let world = self.world;
+        let mut turn = world.running("c-1").await;
+        self.ready();
+        turn.emit(&world.store, &["one ", "two "]).await;
+        self.done("the first batch", "emit");
+
+        let mut turn = self.begun("c-1").await;
+        self.ready();
+        turn.emit(&world.store, &["two ", "three "]).await;
+        self.done("a later batch", "emit");
+
+        let mut turn = self.begun("c-1").await;
+        self.ready();
+        turn.emit_with_snapshot(&world.store, &["two "]).await;
+        self.done("the first batch with a snapshot", "emit");
+
+        let mut turn = self.second_attempt(true).await;
+        self.ready();
+        turn.emit(&world.store, &["one "]).await;
+        self.done("a boundary behind a snapshot", "emit");
+
+        let mut turn = self.second_attempt(false).await;
+        self.ready();
+        turn.emit_with_snapshot(&world.store, &["one "]).await;
+        self.done("a boundary with the first snapshot", "emit");
+    }
+
+    async fn finishes(&mut self) {
+        let world = self.world;
+        let turn = self.begun("c-1").await;
+        self.ready();
+        turn.finish(&world.store, End::Completed).await;
+        self.done("an end", "finish");
+
+        let turn = world.running("c-1").await;
+        self.ready();
+        turn.finish(&world.store, End::InputRequired).await;
+        self.done("an end in the first batch", "finish");
+
+        let task = world.ended("c-1", End::InputRequired).await.taken.record.task;
+        let (record, _) = world.follow_up(task, "c-1").await;
+        let mut turn = world.again(&record).await;
+        turn.emit_with_snapshot(&world.store, &["two "]).await;
+        let trim = EntryId { seq: 3, nonce: 0 };
+        self.ready();
+        turn.finish_as(&world.store, End::Completed, Nonce(9), Some(trim)).await;
+        self.done("the end of a later turn, with history and trim", "finish");
+
+        let turn = self.begun("c-1").await;
+        let taken = &turn.taken;
+        world
+            .store
+            .request_cancel(ONLY, &taken.context, taken.record.turn, Nonce(1))
+            .await
+            .unwrap();
+        self.ready();
+        turn.finish(&world.store, End::Canceled).await;
+        self.done("the end of a cancelled turn", "finish");
+
+        let turn = self.second_attempt(true).await;
+        self.ready();
+        turn.finish(&world.store, End::Failed).await;
+        self.done("an end that is a boundary too", "finish");
+    }
+
+    async fn leases(&mut self) {
+        let world = self.world;
+        let held = [self.begun("c-1").await, self.begun("c-2").await].map(|turn| held(&turn));
+        let mut all = held.to_vec();
+        all.push(Held {
+            context: ContextKey::from_text("nobody"),
+            token: LeaseToken::from_text("x"),
+            turn: held[0].turn,
+        });
+        self.ready();
+        let mut client = LeaseClient::new(world.store.clone());
+        let renewed = tokio::task::spawn_blocking(move || client.renew(ONLY, 2 * TTL, &all)).await;
+        assert_eq!(renewed.unwrap().unwrap().lost.len(), 1);
+        self.done("two leases and a lost one", "renew");
+
+        let turn = self.begun("c-1").await;
+        let taken = &turn.taken;
+        self.ready();
+        world
+            .store
+            .request_cancel(ONLY, &taken.context, taken.record.turn, Nonce(1))
+            .await
+            .unwrap();
+        self.done("a leased turn", "cancel");
+    }
+
+    async fn settles(&mut self) {
+        let world = self.world;
+        let turn = self.begun("c-1").await;
+        self.ready();
+        self.back(&turn, DRAINED).await;
+        self.done("a hand-back", "settle_requeue");
+
+        let turn = self.begun("c-1").await;
+        world.sweep(ONLY).await;
+        world.expire(&turn.taken.record);
+        let view = world.view(&turn.taken.record).await;
+        self.ready();
+        world
+            .store
+            .settle_requeue(&view, true, Charge::Attempt, true, 0)
+            .await
+            .unwrap();
+        self.done("a crash", "settle_requeue");
+
+        let turn = self.begun("c-1").await;
+        let view = world.view(&turn.taken.record).await;
+        self.ready();
+        world
+            .store
+            .settle_requeue(&view, false, Charge::Handback, false, view.now + 100)
+            .await
+            .unwrap();
+        self.done("a hand-back that waits", "settle_requeue");
+
+        let record = world.queued("c-1").await;
+        self.ready();
+        self.conclude(&record, End::Canceled, None, false).await;
+        self.done("the cancel of a queued turn", "settle_end");
+
+        let turn = self.begun("c-1").await;
+        world.sweep(ONLY).await;
+        world.expire(&turn.taken.record);
+        self.ready();
+        self.conclude(
+            &turn.taken.record,
+            End::Failed,
+            Some(FailReason::AttemptsExhausted),
+            true,
+        )
+        .await;
+        self.done("the end of a turn that crashed too often", "settle_end");
+
+        let record = TurnRecord {
+            policy: CrashPolicy::Fail,
+            ..world.record("c-1").await
+        };
+        let mut turn = world.run(&record).await;
+        turn.emit_with_snapshot(&world.store, &["x"]).await;
+        self.ready();
+        self.back(&turn, DRAINED).await;
+        self.done("a hand-back of what must not run twice", "settle_end");
+
+        let record = world.queued("c-1").await;
+        let view = world.view(&record).await;
+        self.ready();
+        world.store.settle_due(&view, view.now + 7).await.unwrap();
+        self.done("a later look", "settle_due");
+
+        let record = world.ended("c-1", End::Completed).await.taken.record;
+        let due = world.store.keys().due(ONLY);
+        world
+            .probe
+            .ask(&["ZADD", &due, "1", world.context(&record).as_str()]);
+        let view = world.view(&record).await;
+        self.ready();
+        world.store.settle_due(&view, 0).await.unwrap();
+        self.done("a context without a turn", "settle_due");
+    }
+
+    async fn conclude(&self, record: &TurnRecord, end: End, reason: Option<FailReason>, expired: bool) {
+        let view = self.world.view(record).await;
+        let conclusion = Conclusion {
+            end,
+            reason,
+            dead: reason.is_some(),
+            only_expired: expired,
+        };
+        conclude(&self.world.store, &view, conclusion, &Keep::default())
+            .await
+            .unwrap();
+    }
+
+    async fn upkeep(&mut self) {
+        let world = self.world;
+        let meta = world.store.keys().meta(ONLY);
+        world.queued("c-1").await;
+        self.ready();
+        world.sweep(ONLY).await;
+        self.done("the first look", "sweep");
+
+        world.ended("c-1", End::Completed).await;
+        world.queued("c-2").await;
+        world
+            .probe
+            .ask(&["HSET", &meta, "run", "another", "grace", "0", "swept", "0"]);
+        let gone = worker("w-gone");
+        let taken = world.take_as(&gone, ONLY, TTL, 1).await.pop().unwrap();
+        Running::new(taken).finish(&world.store, End::Completed).await;
+        self.ready();
+        world.sweep(ONLY).await;
+        // No patience with consumers, so that it forgets some.
+        self.done("a look after a restart", "sweep").args[2] = "0".to_owned();
+
+        for (name, prefix) in [
+            ("a task", 't'),
+            ("a context that has tasks", 'c'),
+            ("a journal", 'j'),
+        ] {
+            let ended = world.ended("c-1", End::Completed).await.taken.record;
+            let member = match prefix {
+                'c' => format!("c:{}", world.context(&ended)),
+                _ => format!("{prefix}:{}", ended.task),
+            };
+            self.purge(&member).await;
+            self.done(name, "purge");
+        }
+        let idle = world.ended("c-1", End::InputRequired).await.taken.record;
+        self.purge(&format!("j:{}", idle.task)).await;
+        self.done("a journal that goes on", "purge");
+
+        let ended = world.ended("c-1", End::Completed).await.taken.record;
+        self.purge(&format!("t:{}", ended.task)).await;
+        self.purge(&format!("c:{}", world.context(&ended))).await;
+        self.done("a context", "purge");
+
+        let live = world.queued("c-1").await;
+        self.purge(&format!("t:{}", live.task)).await;
+        self.done("a task with a turn", "purge");
+
+        self.ready();
+        crate::fixture::layout(world).await;
+        self.done("a new layout", "layout");
+
+        let bell = world.store.keys().bell("default");
+        self.ready();
+        let call = Call {
+            script: "ring",
+            key: bell,
+            args: vec!["3".to_owned(), "5".to_owned()],
+        };
+        self.scenes.push(Scene {
+            name: "a bell",
+            call,
+            before: std::mem::take(&mut self.before),
+            now: self.now,
+        });
+    }
+
+    async fn purge(&mut self, member: &str) {
+        let retain = self.world.store.keys().retain(ONLY);
+        self.world.probe.ask(&["ZADD", &retain, "1", member]);
+        self.ready();
+        self.world
+            .store
+            .purge(ONLY, member, &Keep::default())
+            .await
+            .unwrap();
+    }
+}
+
+fn held(turn: &Running) -> Held {
+    Held {
+        context: turn.taken.context.clone(),
+        token: turn.taken.token.clone(),
+        turn: turn.taken.record.turn,
+    }
+}
+
+/// Every scene. They are all of one partition, in this Redis.
+pub async fn all(world: &World) -> Vec<Scene> {
+    let mut stage = Stage {
+        world,
+        recorder: Recorder::start(&world.redis, &world.probe),
+        before: Saved::default(),
+        now: 0,
+        scenes: Vec::new(),
+    };
+    stage.empty();
+    stage.submits().await;
+    stage.takes().await;
+    stage.emits().await;
+    stage.finishes().await;
+    stage.leases().await;
+    stage.settles().await;
+    stage.upkeep().await;
+    stage.scenes
+}
