@@ -106,7 +106,7 @@ pub(crate) enum ApiError {
 impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
         match error {
-            source @ StoreError::Unavailable(_) => Self::redis_away(None, source),
+            source @ StoreError::Unavailable(_) => Self::redis_away(Some(source)),
             other => Self::Internal(other),
         }
     }
@@ -121,18 +121,36 @@ impl ApiError {
         }])
     }
 
-    /// Redis did not answer in time. `unknown` names the task whose submission may have happened all the same.
-    pub(crate) fn redis_away(unknown: Option<TaskId>, source: StoreError) -> Self {
-        let why = if source.is_full() {
-            Overload::Memory
-        } else {
-            Overload::Redis
-        };
+    /// Redis did not answer at all.
+    pub(crate) fn redis_silent() -> Self {
+        Self::redis_away(None)
+    }
+
+    fn redis_away(source: Option<StoreError>) -> Self {
+        let full = source.as_ref().is_some_and(StoreError::is_full);
         Self::Unavailable {
-            why,
+            why: if full { Overload::Memory } else { Overload::Redis },
             retry_after: REDIS_PAUSE,
-            unknown,
-            source: Some(source),
+            unknown: None,
+            source,
+        }
+    }
+
+    /// The submission of this task may have happened all the same.
+    pub(crate) fn may_have_submitted(self, task: TaskId) -> Self {
+        match self {
+            Self::Unavailable {
+                why,
+                retry_after,
+                source,
+                ..
+            } => Self::Unavailable {
+                why,
+                retry_after,
+                unknown: Some(task),
+                source,
+            },
+            other => other,
         }
     }
 

@@ -136,7 +136,11 @@ impl Agents {
     }
 
     /// The one that answers messages which name none.
-    #[expect(clippy::expect_used, clippy::missing_panics_doc, reason = "the list is never empty, the place is one of it")]
+    #[expect(
+        clippy::expect_used,
+        clippy::missing_panics_doc,
+        reason = "the list is never empty, the place is one of it"
+    )]
     pub fn default_agent(&self) -> &AgentConfig {
         self.all.get(self.default).expect("the default is one of the agents")
     }

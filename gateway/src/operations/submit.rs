@@ -3,8 +3,6 @@
 //! ORDER: choose the ids, listen, then submit. So nothing that follows can be missed, and an unknown outcome is resolved
 //! by sending the same submit again: it has one effect, whoever sends it.
 
-use std::time::Duration;
-
 use a2a::{Message, StreamResponse, Task, TaskState, TaskStatus};
 use bytes::Bytes;
 use relevo_shared::domain::event::{self, Event, timestamp};
@@ -14,7 +12,7 @@ use relevo_shared::domain::record::{TurnRecord, VERSION};
 use relevo_shared::ids::{Cursor, EntryId, Nonce, Partition, TaskId, TurnId};
 use relevo_shared::platform::entropy;
 use relevo_shared::platform::tasks::{self, Kind};
-use relevo_shared::store::{Refused, StoredTask, Submit, Submitted};
+use relevo_shared::store::{Refused, StoredTask, Submit, Submitted, millis};
 
 use super::{read_visible, until_answered};
 use crate::auth::Principal;
@@ -249,17 +247,17 @@ async fn listen(services: &Inner, task: TaskId, at: EntryId, want: Option<Want>)
 /// Sends a submit until its outcome is known, and rings for a worker.
 async fn send(services: &Services, call: &Call, submit: &Submit<'_>) -> Result<Submitted, ApiError> {
     let answer = until_answered(call.deadline, || services.store.submit(submit)).await;
-    let answer = answer.map_err(|error| {
-        // A full Redis refused it; of anything else the outcome is unknown.
-        let unknown = (!error.is_full()).then_some(submit.record.task);
-        if error.retry() == relevo_shared::store::Retry::Later {
-            ApiError::redis_away(unknown, error)
+    let answer = answer.map_err(|unanswered| {
+        let unknown = unanswered.is_unknown();
+        let error = ApiError::from(unanswered);
+        if unknown {
+            error.may_have_submitted(submit.record.task)
         } else {
-            error.into()
+            error
         }
     })?;
     if let Submitted::Accepted { now, .. } = answer {
-        services.clock.observe(now);
+        services.clock.learn(now);
         ring(
             services,
             submit.record.pool.clone(),
@@ -304,7 +302,7 @@ async fn refuse(services: &Services, call: &Call, record: &TurnRecord) -> Result
         keep_ms: services.keep.refused_ms,
     };
     let (at, now) = until_answered(call.deadline, || services.store.refuse(&refused)).await?;
-    services.clock.observe(now);
+    services.clock.learn(now);
     Ok(Sent::Refused(Box::new(opening(event, record.task, at))))
 }
 
@@ -376,10 +374,6 @@ fn context_id(random: u128) -> String {
     let hex = format!("{bits:032x}");
     let part = |from: usize, to: usize| hex.get(from..to).unwrap_or_default();
     [part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32)].join("-")
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

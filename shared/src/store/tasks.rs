@@ -136,7 +136,7 @@ impl Store {
             _ => return Err(reply.unknown().into()),
         }
         let head = Head::read(&mut reply)?;
-        let history = head.history(&mut reply)?;
+        let history = Head::history(&mut reply)?;
         let entries = parse_entries(Value::Array(reply.list()?))?;
         let folded = self.fold(task, &head, entries).await?;
         Ok(Some(head.into_task(task, folded, history)))
@@ -412,7 +412,7 @@ impl Head {
         })
     }
 
-    fn history(&self, reply: &mut Reply) -> Result<Vec<Message>, StoreError> {
+    fn history(reply: &mut Reply) -> Result<Vec<Message>, StoreError> {
         let read = |value: Value| match value {
             Value::BulkString(bytes) => read_json("message", &bytes),
             other => Err(StoreError::corrupt("history", format!("{other:?}"))),
@@ -427,7 +427,7 @@ impl Head {
         let at = self
             .snapshot_at
             .parse()
-            .map_err(|_| StoreError::corrupt("task", "snapshot position"))?;
+            .map_err(|_wrong| StoreError::corrupt("task", "snapshot position"))?;
         Ok(Some((read_json("snapshot", &self.snapshot)?, at)))
     }
 

@@ -8,14 +8,18 @@
 )]
 #![allow(missing_docs, unreachable_pub, reason = "test code")]
 
+mod acl;
 mod away;
-mod bugs;
+mod cluster_mode;
 mod fencing;
 mod fixture;
 mod flow;
 mod injected;
+mod janitor;
+mod once;
 mod probe;
 mod record;
 mod replies;
 mod scenes;
 mod takes;
+mod twice;

@@ -30,6 +30,7 @@ const STOP_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How an attempt went, and what follows.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "one lives at a time, on the stack of its turn")]
 enum Attempt {
     /// The agent returned.
     Returned(Outcome),
@@ -197,7 +198,7 @@ impl TurnRun {
                     }
                 }
                 item = items.recv() => {
-                    let Some(item) = item else { return None };
+                    let item = item?;
                     if self.draft.is_empty() {
                         flush_at = Instant::now() + BATCH_WAIT;
                     }
