@@ -39,6 +39,8 @@ use crate::transport::card::Card;
 
 /// The condition of readiness that the watch of Redis keeps.
 const REDIS: &str = "redis";
+/// How long connections that are cut off may take to end.
+const CUT_OFF: Duration = Duration::from_secs(1);
 /// The label that tells the metrics of the parts of one process apart.
 const PART_LABEL: &str = "instance";
 /// How long a start waits for the doorbell connection; without it streams work, but slowly.
@@ -306,6 +308,11 @@ async fn stop(
         () = finish => {}
         () = shutdown.aborted() => {}
     }
-    let left = accepting.open();
-    if left == 0 { Ok(()) } else { Err(RunError::CutOff(left)) }
+    accepting.cut_off();
+    // Each ends at its next step; what does not is not waited for.
+    let _ = timeout_at(Instant::now() + CUT_OFF, tasks.finished()).await;
+    match accepting.were_cut_off() {
+        0 => Ok(()),
+        cut => Err(RunError::CutOff(cut)),
+    }
 }

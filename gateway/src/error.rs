@@ -154,6 +154,11 @@ impl ApiError {
         }
     }
 
+    /// Whether what was asked for may have happened all the same.
+    pub(crate) fn outcome_is_unknown(&self) -> bool {
+        matches!(self, Self::Unavailable { unknown: Some(_), .. })
+    }
+
     /// The JSON-RPC code.
     pub(crate) fn code(&self) -> i32 {
         match self {

@@ -6,6 +6,7 @@ mod cancel_task;
 mod extended_card;
 mod follow;
 mod get_task;
+mod keyed;
 mod list_tasks;
 mod push_config;
 mod send_message;

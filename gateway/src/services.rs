@@ -48,6 +48,8 @@ pub(crate) struct Call {
     pub(crate) deadline: Instant,
     /// `Last-Event-ID`, as sent.
     pub(crate) last_event_id: Option<String>,
+    /// `Idempotency-Key`, as sent.
+    pub(crate) idempotency_key: Option<String>,
     /// W3C trace context, if it is well-formed.
     pub(crate) traceparent: Option<String>,
 }
@@ -59,6 +61,7 @@ impl Call {
             received,
             deadline: received + limit,
             last_event_id: None,
+            idempotency_key: None,
             traceparent: None,
         }
     }

@@ -12,9 +12,9 @@ use relevo_shared::domain::record::{TurnRecord, VERSION};
 use relevo_shared::ids::{Cursor, EntryId, Nonce, Partition, TaskId, TurnId};
 use relevo_shared::platform::entropy;
 use relevo_shared::platform::tasks::{self, Kind};
-use relevo_shared::store::{Refused, StoredTask, Submit, Submitted, millis};
+use relevo_shared::store::{Refused, Reservation, StoredTask, Submit, Submitted, millis};
 
-use super::{read_visible, until_answered};
+use super::{keyed, read_visible, until_answered};
 use crate::auth::Principal;
 use crate::error::ApiError;
 use crate::hub::{Listener, Want};
@@ -31,8 +31,8 @@ const ROUNDS: usize = 8;
 pub(super) enum Sent {
     /// Its turn waits for a worker.
     Accepted(Box<Accepted>),
-    /// It was answered with a task that is born FAILED.
-    Refused(Box<Opening>),
+    /// It is answered already: by a task that is born FAILED, or by what an earlier send with its key led to.
+    Answered(Box<Opening>),
 }
 
 /// An accepted turn.
@@ -52,7 +52,7 @@ pub(super) struct Opening {
     /// The entry.
     pub(super) cursor: Cursor,
     /// The event that shows it, as stored or as it would be.
-    bytes: Option<Vec<u8>>,
+    pub(super) bytes: Option<Vec<u8>>,
 }
 
 impl Opening {
@@ -98,19 +98,23 @@ async fn new_task(
         .clone()
         .unwrap_or_else(|| context_id(entropy::u128()));
     let (_, partition) = services.store.place(principal.scope(), &context_id);
-    let task = TaskId::new(now, partition, entropy::u64());
-    let record = record(
-        services,
-        principal,
-        call,
-        request,
-        Place {
-            task,
-            context_id,
-            new_task: true,
-            now,
-        },
-    );
+    let wanted = Reservation {
+        task: TaskId::new(now, partition, entropy::u64()),
+        turn: TurnId::new(now, partition, entropy::u64()),
+        context_id,
+    };
+    let key = keyed::reserve(services, principal, call, &request, wanted).await?;
+    let ids = key.ids();
+    let task = ids.task;
+    let place = Place {
+        task,
+        turn: ids.turn,
+        context_id: ids.context_id.clone(),
+        new_task: true,
+        now,
+        remember: key.remember(services),
+    };
+    let record = record(services, principal, call, request, place);
     let first = event::submitted(&record, now);
     let nonce = Nonce(entropy::u64());
     let at = EntryId::START.after(1, nonce);
@@ -122,7 +126,10 @@ async fn new_task(
         follows: None,
         history: &[],
     };
-    match send(services, call, &submit).await? {
+    match key.settle(services, send(services, call, &submit).await).await? {
+        Submitted::Accepted { first, number, .. } if first != at => {
+            keyed::attach(services, call, task, number, first, want).await
+        }
         Submitted::Accepted { number, .. } => {
             let opening = opening(first, task, at);
             Ok(Sent::Accepted(Box::new(Accepted {
@@ -157,18 +164,27 @@ async fn follow_up(
         {
             return Err(ApiError::invalid("message.contextId", "is not the context of the task"));
         }
-        if stored.terminal {
+        // A keyed message may have been accepted before: only the submit can tell whether it comes too late.
+        if call.idempotency_key.is_none() && stored.terminal {
             return Err(ApiError::Unsupported(TERMINAL));
         }
-        if stored.live.is_some() {
+        if call.idempotency_key.is_none() && stored.live.is_some() {
             return Err(ApiError::Unsupported(WORKING));
         }
         let now = services.clock.now().max(stored.updated);
+        let wanted = Reservation {
+            task: stored.task,
+            turn: TurnId::new(now, stored.task.partition(), entropy::u64()),
+            context_id: stored.context_id.clone(),
+        };
+        let key = keyed::reserve(services, principal, call, &request, wanted).await?;
         let place = Place {
             task: stored.task,
+            turn: key.ids().turn,
             context_id: stored.context_id.clone(),
             new_task: false,
             now,
+            remember: key.remember(services),
         };
         let record = record(services, principal, call, request.clone(), place);
         let first = event::submitted(&record, now);
@@ -183,7 +199,10 @@ async fn follow_up(
             follows: Some(stored.last),
             history: &history,
         };
-        match send(services, call, &submit).await? {
+        match key.settle(services, send(services, call, &submit).await).await? {
+            Submitted::Accepted { first, number, .. } if first != at => {
+                return keyed::attach(services, call, stored.task, number, first, want).await;
+            }
             Submitted::Accepted { number, .. } => {
                 return Ok(Sent::Accepted(Box::new(Accepted {
                     number,
@@ -203,9 +222,12 @@ async fn follow_up(
 /// Where a turn belongs.
 struct Place {
     task: TaskId,
+    turn: TurnId,
     context_id: String,
     new_task: bool,
     now: u64,
+    /// How long a repeated submit is answered, in ms.
+    remember: u64,
 }
 
 fn record(services: &Inner, principal: &Principal, call: &Call, request: SendMessage, place: Place) -> TurnRecord {
@@ -216,7 +238,7 @@ fn record(services: &Inner, principal: &Principal, call: &Call, request: SendMes
     message.task_id = Some(place.task.to_string());
     TurnRecord {
         v: VERSION,
-        turn: TurnId::new(place.now, place.task.partition(), entropy::u64()),
+        turn: place.turn,
         task: place.task,
         context_id: place.context_id,
         sender: principal.sender().clone(),
@@ -229,7 +251,7 @@ fn record(services: &Inner, principal: &Principal, call: &Call, request: SendMes
         submitted: place.now,
         deadline: None,
         queue_age: millis(services.settings.limits.queue_age),
-        remember_ms: 0,
+        remember_ms: place.remember,
         new_task: place.new_task,
         accepted_output_modes: request.accepted_output_modes,
         traceparent: call.traceparent.clone(),
@@ -303,7 +325,7 @@ async fn refuse(services: &Services, call: &Call, record: &TurnRecord) -> Result
     };
     let (at, now) = until_answered(call.deadline, || services.store.refuse(&refused)).await?;
     services.clock.learn(now);
-    Ok(Sent::Refused(Box::new(opening(event, record.task, at))))
+    Ok(Sent::Answered(Box::new(opening(event, record.task, at))))
 }
 
 /// The opening of a stream whose first event is the whole task.

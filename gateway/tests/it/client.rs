@@ -78,6 +78,16 @@ impl Client {
         Stream::of(request.send().await.unwrap())
     }
 
+    /// A call with an idempotency key: its result, or its error.
+    pub async fn keyed(&self, key: &str, params: &Value) -> Result<Value, Value> {
+        let request = self.request("SendMessage", params).header("idempotency-key", key);
+        let mut answer: Value = request.send().await.unwrap().json().await.unwrap();
+        match answer["error"].take() {
+            Value::Null => Ok(answer["result"].take()),
+            error => Err(error),
+        }
+    }
+
     pub async fn task(&self, id: &str) -> Value {
         self.call("GetTask", json!({ "id": id })).await
     }
@@ -158,7 +168,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    fn of(response: Response) -> Self {
+    pub fn of(response: Response) -> Self {
         assert_eq!(response.headers()["content-type"], "text/event-stream");
         Self {
             response,

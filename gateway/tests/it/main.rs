@@ -22,6 +22,7 @@ mod drain;
 mod gateway;
 mod hand;
 mod hostile;
+mod keyed;
 mod list;
 mod outage;
 mod process;

@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+use relevo_gateway::Config;
+use relevo_shared::platform::config::Loader;
+use relevo_shared::platform::metrics::encode;
+use relevo_shared::platform::shutdown::Shutdown;
 use relevo_testkit::{Process, RedisServer, binary};
 
 const LIMIT: Duration = Duration::from_mins(1);
@@ -62,4 +66,21 @@ fn without_redis_or_without_its_port_it_exits_with_1() {
     let (code, process) = run(&["--listen", &listen, "--admin-listen", "127.0.0.1:0"]);
     assert_eq!(code, Some(1));
     assert!(process.log().contains("gateway.listen"), "{}", process.log());
+}
+
+#[tokio::test]
+async fn parts_of_one_process_tell_their_metrics_apart_and_have_no_admin_listener() {
+    let redis = RedisServer::start();
+    let shutdown = Shutdown::new();
+    for part in ["gateway-1", "gateway-2"] {
+        let loader = Loader::new()
+            .set("redis.url", redis.url())
+            .set("gateway.listen", "127.0.0.1:0");
+        let mut config = Config::load(loader).unwrap();
+        config.part = Some(part.to_owned());
+        let app = config.build(shutdown.clone()).await.unwrap();
+        assert_eq!(app.admin(), None);
+        let text = encode(&[app.registry().clone()]).unwrap();
+        assert!(text.contains(&format!("instance=\"{part}\"")), "{text}");
+    }
 }

@@ -207,6 +207,20 @@ impl Store {
         Ok(judge_read(position, parse_entries(value)?))
     }
 
+    /// Reads one entry, if it is still there.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn read_entry(&self, task: TaskId, id: EntryId) -> Result<Option<Entry>, StoreError> {
+        let mut range = command("XRANGE");
+        range
+            .arg(self.keys().journal(task))
+            .arg(id.to_string())
+            .arg(id.to_string());
+        let value = self.one("XRANGE", usize::from(task.partition().0), &range).await?;
+        Ok(parse_entries(value)?.pop())
+    }
+
     /// The same for many journals in one write.
     ///
     /// # Errors

@@ -6,8 +6,8 @@ use relevo_shared::domain::state::End;
 use relevo_shared::ids::Nonce;
 use relevo_shared::janitor::{Conclusion, GivenBack, Why, conclude, give_back};
 use relevo_shared::store::{
-    ConnectOptions, Doorbell, Held, HistoryLength, Keep, LeaseClient, Open, Retry, Settled, Store, StoreError,
-    Submit, Submitted,
+    ConnectOptions, Doorbell, Held, HistoryLength, Keep, LeaseClient, Open, Retry, Settled, Store, StoreError, Submit,
+    Submitted,
 };
 use relevo_testkit::RedisServer;
 
@@ -17,7 +17,14 @@ use crate::fixture::{Running, TTL, World, is_done, is_repeat, options};
 async fn silent() -> World {
     let redis = RedisServer::start();
     redis.cli(&[
-        "ACL", "SETUSER", "relevo", "on", ">secret", "~*", "+@all", "resetchannels",
+        "ACL",
+        "SETUSER",
+        "relevo",
+        "on",
+        ">secret",
+        "~*",
+        "+@all",
+        "resetchannels",
     ]);
     let options = ConnectOptions {
         username: Some("relevo".to_owned()),
@@ -87,14 +94,7 @@ async fn without_the_right_to_publish_everything_is_written_and_said_to_be() {
     let retain = world.store.keys().retain(turn.taken.partition);
     world.probe.set_score(&retain, &format!("t:{task}"), 1);
     world.pass(&world.janitor()).await;
-    assert!(
-        world
-            .store
-            .read_task(task, HistoryLength::All)
-            .await
-            .unwrap()
-            .is_none()
-    );
+    assert!(world.store.read_task(task, HistoryLength::All).await.unwrap().is_none());
 }
 
 #[tokio::test]
@@ -149,7 +149,10 @@ async fn nobody_hears_of_an_event_that_was_not_written() {
     turn.prev = turn.prev.after(1, Nonce(9));
     turn.finish(&world.store, End::Completed).await;
     let mut heard = Vec::new();
-    while heard.last().is_none_or(|bell: &Doorbell| !bell.events[0].kind.class.ends_turn()) {
+    while heard
+        .last()
+        .is_none_or(|bell: &Doorbell| !bell.events[0].kind.class.ends_turn())
+    {
         heard.push(Doorbell::parse(&ear.next().await.unwrap().payload).unwrap());
     }
     assert_eq!(heard.len(), 2, "{heard:?}");
@@ -183,9 +186,7 @@ async fn a_full_redis_takes_no_new_work_but_lets_accepted_turns_finish() {
     let canceled = world.queued("canceled").await;
     let ended = world.ended("ended", End::Completed).await.taken;
     let retain = world.store.keys().retain(ended.partition);
-    world
-        .probe
-        .set_score(&retain, &format!("t:{}", ended.record.task), 1);
+    world.probe.set_score(&retain, &format!("t:{}", ended.record.task), 1);
     fill(&world);
 
     let refused = try_submit(&world, "new").await;
@@ -255,10 +256,7 @@ async fn a_script_is_never_stopped_half_way_for_memory() {
         .probe
         .ask(&["CONFIG", "SET", "maxmemory", &(used + 500_000).to_string()]);
     let text = "#!lua\nfor i = 1, 2000 do redis.call('SET', KEYS[1] .. i, string.rep('x', 1000)) end return 'whole'";
-    assert_eq!(
-        world.probe.text(&["EVAL", text, "1", "k"]).as_deref(),
-        Some("whole")
-    );
+    assert_eq!(world.probe.text(&["EVAL", text, "1", "k"]).as_deref(), Some("whole"));
     assert_eq!(world.probe.keys().len(), 2_001, "and the layout");
     let next = world.probe.try_ask(&["EVAL", text, "1", "k"]);
     assert_eq!(next.unwrap_err().code(), Some("OOM"), "the next one is not admitted");
@@ -275,5 +273,8 @@ async fn a_wrong_password_is_told_apart_from_a_redis_that_is_away() {
     let metrics = relevo_shared::store::StoreMetrics::register(&prometheus::Registry::new()).unwrap();
     let refused = Store::connect(&options, metrics).await;
     let Err(error) = refused else { panic!("let in") };
-    assert!(!format!("{error:?}").contains("wrong\""), "the password is not in the error: {error:?}");
+    assert!(
+        !format!("{error:?}").contains("wrong\""),
+        "the password is not in the error: {error:?}"
+    );
 }

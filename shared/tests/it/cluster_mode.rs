@@ -69,10 +69,7 @@ async fn a_conversation_survives_a_crash_a_cancel_and_its_retention_in_cluster_m
         state: Some(TaskState::Canceled),
     };
     assert_eq!(world.store.list_tasks(&filter, None, 5).await.unwrap().total, 16);
-    assert_eq!(
-        world.store.overview(&["default".to_owned()]).await.unwrap().backlog,
-        0
-    );
+    assert_eq!(world.store.overview(&["default".to_owned()]).await.unwrap().backlog, 0);
     for partition in partitions {
         let retain = world.store.keys().retain(partition);
         for member in world.probe.texts(&["ZRANGE", &retain, "0", "-1"]) {
@@ -87,7 +84,7 @@ async fn a_conversation_survives_a_crash_a_cancel_and_its_retention_in_cluster_m
 async fn every_script_stays_in_its_slot() {
     // The calls are recorded on a plain server and replayed on one in cluster mode.
     let plain = World::small().await;
-    let scenes = scenes::all(&plain).await;
+    let scenes = Box::pin(scenes::all(&plain)).await;
     let names: BTreeSet<&str> = scenes.iter().map(|scene| scene.call.script).collect();
     let quiet = ["read_context", "read_task"];
     let all: BTreeSet<&str> = SCRIPTS.iter().map(|s| s.name).filter(|n| !quiet.contains(n)).collect();

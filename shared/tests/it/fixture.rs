@@ -218,6 +218,7 @@ impl World {
     }
 
     pub fn partition(&self, record: &TurnRecord) -> Partition {
+        assert!(self.store.may_hold(record.task));
         record.task.partition()
     }
 

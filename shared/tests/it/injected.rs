@@ -80,7 +80,7 @@ fn halves(world: &World, scene: &Scene) -> BTreeSet<(String, String)> {
 async fn a_script_that_is_broken_off_has_written_nothing_or_is_completed_by_a_repeat() {
     let world = World::small().await;
     let mut all: BTreeMap<&str, BTreeSet<(String, String)>> = BTreeMap::new();
-    for scene in scenes::all(&world).await {
+    for scene in Box::pin(scenes::all(&world)).await {
         let halves = halves(&world, &scene);
         all.entry(scene.call.script).or_default().extend(halves);
     }
@@ -110,7 +110,7 @@ async fn a_script_that_is_broken_off_has_written_nothing_or_is_completed_by_a_re
 #[tokio::test]
 async fn what_may_fail_is_called_before_the_first_write_or_its_error_is_handled() {
     let world = World::small().await;
-    for scene in scenes::all(&world).await {
+    for scene in Box::pin(scenes::all(&world)).await {
         let (script, name) = (scene.call.script, scene.name);
         scene.set(&world.probe);
         let whole = scene.run(&world.probe, Break::Never);
@@ -143,7 +143,7 @@ async fn what_may_fail_is_called_before_the_first_write_or_its_error_is_handled(
 #[tokio::test]
 async fn a_queue_that_cannot_be_read_costs_no_lease() {
     let world = World::small().await;
-    let scenes = scenes::all(&world).await;
+    let scenes = Box::pin(scenes::all(&world)).await;
     let scene = scenes.iter().find(|s| s.name == "turns of all three queues").unwrap();
     scene.set(&world.probe);
     let whole = scene.run(&world.probe, Break::Never);

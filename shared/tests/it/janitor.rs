@@ -52,13 +52,10 @@ async fn failed_with(world: &World, record: &TurnRecord, reason: FailReason) {
 }
 
 /// The queue that a turn waits in, if it does.
-async fn waits_in(world: &World, record: &TurnRecord) -> Option<&'static str> {
+fn waits_in(world: &World, record: &TurnRecord) -> Option<&'static str> {
     let mut found = None;
     for suffix in ["", ":first", ":last"] {
-        let queue = world
-            .store
-            .keys()
-            .queue(world.partition(record), &record.pool, suffix);
+        let queue = world.store.keys().queue(world.partition(record), &record.pool, suffix);
         let entries = world.probe.stream(&queue).entries;
         let turn = record.turn.to_string();
         let mine = entries.iter().filter(|(_, fields)| fields["t"] == turn).count();
@@ -89,7 +86,7 @@ async fn a_turn_whose_worker_died_runs_again_until_its_last_attempt_and_is_then_
         crash(&world, &turn).await;
         let live = world.live(&record).await;
         assert_eq!(live.tries, tries(charged, 0, charged));
-        assert_eq!(waits_in(&world, &record).await, Some(queue));
+        assert_eq!(waits_in(&world, &record), Some(queue));
         assert_eq!(live.token, None);
         turn = world.again(&record).await;
         assert_eq!(turn.taken.last_attempt, queue == ":last");
@@ -97,7 +94,7 @@ async fn a_turn_whose_worker_died_runs_again_until_its_last_attempt_and_is_then_
     turn.emit(&world.store, &["half "]).await;
     crash(&world, &turn).await;
     failed_with(&world, &record, FailReason::AttemptsExhausted).await;
-    assert_eq!(waits_in(&world, &record).await, None);
+    assert_eq!(waits_in(&world, &record), None);
     let kinds = ["1.n", "1.n", "1.n", "1.b", "1.n", "1.b", "1.n", "1.t"];
     assert_eq!(world.kinds(record.task).await, kinds);
 
@@ -130,7 +127,7 @@ async fn an_at_most_once_turn_that_began_is_never_run_again() {
                 failed_with(&world, &record, FailReason::WorkerDrained).await;
             }
         }
-        assert_eq!(waits_in(&world, &record).await, None);
+        assert_eq!(waits_in(&world, &record), None);
     }
     let dead = world.store.dead_turns(10).await.unwrap();
     assert_eq!(dead.len(), 1, "a drain is no matter for an operator");
@@ -147,7 +144,7 @@ async fn a_turn_whose_agent_never_began_goes_back_without_a_charge_under_every_p
         let turn = world.run(&record).await;
         crash(&world, &turn).await;
         assert_eq!(world.live(&record).await.tries, tries(0, 1, 0));
-        assert_eq!(waits_in(&world, &record).await, Some(":first"));
+        assert_eq!(waits_in(&world, &record), Some(":first"));
         let mut again = world.again(&record).await;
         assert!(is_done(&again.emit(&world.store, &["whole"]).await));
         assert_eq!(
@@ -172,23 +169,20 @@ async fn a_turn_that_is_handed_back_waits_longer_each_time_and_not_for_ever() {
         assert_eq!(live.tries, tries(0, n, n), "nothing is charged");
         let wait = relevo_shared::domain::retry::handback_wait(n);
         if wait == 0 {
-            assert_eq!((live.at, waits_in(&world, &record).await), (None, Some(":first")));
+            assert_eq!((live.at, waits_in(&world, &record)), (None, Some(":first")));
         } else {
             let at = live.at.unwrap();
             assert!(at >= before + wait && at <= world.probe.now() + wait);
             assert_eq!(world.due(&record), Some(at));
-            assert_eq!(waits_in(&world, &record).await, None);
+            assert_eq!(waits_in(&world, &record), None);
             world.wake(&record);
             world.pass(&janitor).await;
             assert_eq!(world.live(&record).await.tries, tries(0, n, n));
-            assert_eq!(waits_in(&world, &record).await, Some(":first"));
+            assert_eq!(waits_in(&world, &record), Some(":first"));
         }
         turn = world.again(&record).await;
     }
-    assert_eq!(
-        hand_back(&world, &turn, DRAINED).await,
-        GivenBack::Ended(End::Failed)
-    );
+    assert_eq!(hand_back(&world, &turn, DRAINED).await, GivenBack::Ended(End::Failed));
     failed_with(&world, &record, FailReason::HandbacksExhausted).await;
     assert_eq!(
         world.store.dead_turns(10).await.unwrap()[0].reason,
@@ -210,17 +204,14 @@ async fn a_delayed_turn_is_left_alone_until_its_time() {
     assert_eq!(delayed.unwrap(), Settled::Done);
     let janitor = world.janitor();
     let context = world.context(record);
-    janitor
-        .look_at(world.partition(record), &context)
-        .await
-        .unwrap();
+    janitor.look_at(world.partition(record), &context).await.unwrap();
     assert_eq!(
-        (world.live(record).await.at, waits_in(&world, record).await),
+        (world.live(record).await.at, waits_in(&world, record)),
         (Some(at), None)
     );
     world.wake(record);
     world.pass(&janitor).await;
-    assert_eq!(waits_in(&world, record).await, Some(":first"));
+    assert_eq!(waits_in(&world, record), Some(":first"));
     let due = world.due(record).unwrap();
     assert!(due > view.now && due <= world.probe.now() + QUEUED_CHECK_MS);
 }
@@ -247,7 +238,7 @@ async fn an_entry_that_vanished_is_queued_again() {
         };
         let context = world.context(&record);
         janitor.look_at(partition, &context).await.unwrap();
-        assert_eq!(waits_in(&world, &record).await, Some(":first"), "{how}");
+        assert_eq!(waits_in(&world, &record), Some(":first"), "{how}");
         assert_eq!(world.live(&record).await.tries, tries(0, 1, 0), "{how}");
         assert_eq!(world.again(&record).await.taken.record, record, "{how}");
     }
@@ -262,13 +253,10 @@ async fn an_entry_that_waits_is_left_where_it_is() {
     for group in ["no group", "a group"] {
         let before = world.probe.now();
         janitor.look_at(partition, &context).await.unwrap();
-        assert_eq!(waits_in(&world, &record).await, Some(""), "{group}");
+        assert_eq!(waits_in(&world, &record), Some(""), "{group}");
         assert!(world.due(&record).unwrap() >= before + QUEUED_CHECK_MS, "{group}");
         let queue = world.store.keys().queue(partition, "default", "");
-        world
-            .probe
-            .try_ask(&["XGROUP", "CREATE", &queue, "workers", "0"])
-            .ok();
+        world.probe.try_ask(&["XGROUP", "CREATE", &queue, "workers", "0"]).ok();
     }
     assert_eq!(world.live(&record).await.tries, tries(0, 0, 0));
 }
@@ -294,7 +282,7 @@ async fn a_turn_that_waited_too_long_for_its_first_worker_ends() {
     world.pass(&world.janitor()).await;
     failed_with(&world, &record, FailReason::QueueExpired).await;
     assert_eq!(world.store.dead_turns(10).await.unwrap()[0].reason, "queue_expired");
-    assert_eq!(waits_in(&world, &record).await, None);
+    assert_eq!(waits_in(&world, &record), None);
     assert!(world.take(world.partition(&record)).await.is_empty());
 
     // One that a worker had does not count its age again.
@@ -309,7 +297,7 @@ async fn a_turn_that_waited_too_long_for_its_first_worker_ends() {
         .look_at(world.partition(&old), &world.context(&old))
         .await
         .unwrap();
-    assert_eq!(waits_in(&world, &old).await, Some(":first"));
+    assert_eq!(waits_in(&world, &old), Some(":first"));
 }
 
 #[tokio::test]
@@ -337,11 +325,7 @@ async fn a_deadline_ends_a_turn_that_nobody_holds_wherever_it_stands() {
                     .settle_requeue(&view, false, Charge::Handback, false, at)
                     .await;
                 assert_eq!(delayed.unwrap(), Settled::Done);
-                assert_eq!(
-                    world.due(&record),
-                    record.deadline,
-                    "not as late as the wait"
-                );
+                assert_eq!(world.due(&record), record.deadline, "not as late as the wait");
             }
             drop(turn);
         }
@@ -382,7 +366,7 @@ async fn a_cancelled_turn_whose_worker_died_is_canceled_and_not_run_again() {
             .unwrap();
         crash(&world, &turn).await;
         assert_eq!(world.stored(taken.record.task).await.state, TaskState::Canceled);
-        assert_eq!(waits_in(&world, &taken.record).await, None);
+        assert_eq!(waits_in(&world, &taken.record), None);
         assert!(world.view(&taken.record).await.live.is_none());
     }
 }
@@ -413,10 +397,7 @@ async fn a_cancel_wins_over_a_give_back_that_was_decided_before_it() {
         .await;
     assert_eq!(requeued.unwrap(), Settled::Changed);
     assert_eq!(world.probe.dump(), before);
-    assert_eq!(
-        hand_back(&world, &turn, DRAINED).await,
-        GivenBack::Ended(End::Canceled)
-    );
+    assert_eq!(hand_back(&world, &turn, DRAINED).await, GivenBack::Ended(End::Canceled));
 }
 
 #[tokio::test]
@@ -440,14 +421,12 @@ async fn a_context_that_is_gone_is_forgotten() {
     let record = world.queued("c-1").await;
     world.probe.ask(&["DEL", &world.context_key(&record)]);
     let due = world.store.keys().due(world.partition(&record));
-    world
-        .probe
-        .set_score(&due, world.context(&record).as_str(), 1);
+    world.probe.set_score(&due, world.context(&record).as_str(), 1);
     world.pass(&world.janitor()).await;
     assert_eq!(world.due(&record), None);
     // Its entry stands for no live turn and is dropped.
     assert!(world.take(world.partition(&record)).await.is_empty());
-    assert_eq!(waits_in(&world, &record).await, None);
+    assert_eq!(waits_in(&world, &record), None);
 }
 
 #[tokio::test]
@@ -459,7 +438,7 @@ async fn a_context_that_cannot_be_read_does_not_keep_the_others_waiting() {
     world.probe.set(&key, "r", "{");
     world.expire(&broken.taken.record);
     crash(&world, &turn).await;
-    assert_eq!(waits_in(&world, &turn.taken.record).await, Some(":first"));
+    assert_eq!(waits_in(&world, &turn.taken.record), Some(":first"));
 }
 
 #[tokio::test]
@@ -482,10 +461,7 @@ async fn leases_are_not_judged_before_workers_could_renew_them_after_a_restart()
     .await;
 
     // Before anyone has looked: the partition still knows the server before.
-    janitor
-        .look_at(world.partition(&record), &context)
-        .await
-        .unwrap();
+    janitor.look_at(world.partition(&record), &context).await.unwrap();
     assert!(world.live(&record).await.token.is_some());
 
     let before = world.probe.now();
@@ -509,7 +485,7 @@ async fn leases_are_not_judged_before_workers_could_renew_them_after_a_restart()
         .probe
         .set(&world.store.keys().meta(gone.taken.partition), "grace", 1);
     crash(&world, &gone).await;
-    assert_eq!(waits_in(&world, &gone.taken.record).await, Some(":first"));
+    assert_eq!(waits_in(&world, &gone.taken.record), Some(":first"));
 }
 
 #[tokio::test]
@@ -523,7 +499,7 @@ async fn a_clock_that_was_put_back_stops_no_janitor() {
     world.probe.set(&meta, "swept", ahead);
     world.probe.set(&meta, "cleaned", ahead);
     world.janitor().pass().await.unwrap();
-    assert_eq!(waits_in(&world, &turn.taken.record).await, Some(":first"));
+    assert_eq!(waits_in(&world, &turn.taken.record), Some(":first"));
 }
 
 #[tokio::test]
@@ -549,11 +525,7 @@ async fn a_bell_that_was_lost_is_rung_again() {
     );
     let turn = world.again(&record).await;
     world.pass(&janitor).await;
-    assert_eq!(
-        world.store.answer_bell("default").await.unwrap(),
-        None,
-        "nothing waits"
-    );
+    assert_eq!(world.store.answer_bell("default").await.unwrap(), None, "nothing waits");
     hand_back(&world, &turn, DRAINED).await;
     assert_eq!(
         world.store.answer_bell("default").await.unwrap(),
@@ -637,10 +609,7 @@ async fn a_task_that_gets_a_message_is_no_longer_due_for_deletion() {
     let world = World::start().await;
     let ended = world.ended("c-1", End::InputRequired).await.taken;
     let retain = world.store.keys().retain(ended.partition);
-    let members = [
-        format!("t:{}", ended.record.task),
-        format!("c:{}", ended.context),
-    ];
+    let members = [format!("t:{}", ended.record.task), format!("c:{}", ended.context)];
     for member in &members {
         assert!(world.probe.score(&retain, member).is_some());
         world.probe.set_score(&retain, member, 1);

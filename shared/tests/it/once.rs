@@ -178,10 +178,7 @@ async fn a_turn_that_ends_without_its_worker_keeps_what_was_said() {
     let (state, status, history) = answer(world.stored(record.task).await);
     assert_eq!(
         (state, status),
-        (
-            TaskState::Failed,
-            vec![FailReason::AttemptsExhausted.text().to_owned()]
-        )
+        (TaskState::Failed, vec![FailReason::AttemptsExhausted.text().to_owned()])
     );
     assert_eq!(history, ["hello", "half an answer and more"]);
 }
@@ -210,7 +207,11 @@ async fn a_turn_may_end_whatever_it_said() {
     }
     assert!(is_done(&turn.finish(&world.store, End::Completed).await));
     let history = world.store.keys().history(turn.taken.record.task);
-    assert_eq!(world.probe.length("LLEN", &history), messages, "the last one is the status");
+    assert_eq!(
+        world.probe.length("LLEN", &history),
+        messages,
+        "the last one is the status"
+    );
 }
 
 #[tokio::test]
@@ -246,9 +247,6 @@ async fn a_position_is_a_full_id_and_nothing_else_continues_it() {
     assert_eq!(read(EntryId::START).await.unwrap(), JournalRead::Gap, "trimmed");
     let many = [(task, EntryId::START), (task, at), (task, other)];
     let many: Vec<_> = world.store.read_journals(&many, 10).await.unwrap();
-    let gaps: Vec<bool> = many
-        .iter()
-        .map(|read| matches!(read, Ok(JournalRead::Gap)))
-        .collect();
+    let gaps: Vec<bool> = many.iter().map(|read| matches!(read, Ok(JournalRead::Gap))).collect();
     assert_eq!(gaps, [true, false, true]);
 }

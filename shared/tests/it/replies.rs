@@ -481,25 +481,16 @@ async fn a_task_without_a_turn_is_cancelled_as_it_was_read_or_not_at_all() {
     let keep = Keep::default();
     let before = world.probe.dump();
     // A message came first; then its turn lives; then the task is another than the one that was read.
-    assert_eq!(
-        cancel_idle(&world.store, &idle, &keep).await.unwrap(),
-        Settled::Changed
-    );
+    assert_eq!(cancel_idle(&world.store, &idle, &keep).await.unwrap(), Settled::Changed);
     let live = world.stored(task).await;
-    assert_eq!(
-        cancel_idle(&world.store, &live, &keep).await.unwrap(),
-        Settled::Changed
-    );
+    assert_eq!(cancel_idle(&world.store, &live, &keep).await.unwrap(), Settled::Changed);
     world.reached("close", "RETRY");
     assert_eq!(world.probe.dump(), before);
     let turn = world.again(&record).await;
     assert!(is_done(&turn.finish(&world.store, End::InputRequired).await));
 
     let idle = world.stored(task).await;
-    assert_eq!(
-        cancel_idle(&world.store, &idle, &keep).await.unwrap(),
-        Settled::Done
-    );
+    assert_eq!(cancel_idle(&world.store, &idle, &keep).await.unwrap(), Settled::Done);
     world.reached("close", "OK");
     let canceled = world.stored(task).await;
     assert!(canceled.terminal && canceled.state == a2a::TaskState::Canceled);

@@ -226,10 +226,18 @@ impl Stage<'_> {
         let key = world.store.place_key(&record.scope(), "key");
         let reservation = reservation(&record);
         self.ready();
-        world.store.reserve(&key, "digest", &reservation, 1_000_000).await.unwrap();
+        world
+            .store
+            .reserve(&key, "digest", &reservation, 1_000_000)
+            .await
+            .unwrap();
         self.done("a key", "reserve");
 
-        world.store.reserve(&key, "digest", &reservation, 1_000_000).await.unwrap();
+        world
+            .store
+            .reserve(&key, "digest", &reservation, 1_000_000)
+            .await
+            .unwrap();
         self.ready();
         world.store.unreserve(&key, record.turn).await.unwrap();
         self.done("a key whose send was refused", "unreserve");
@@ -482,7 +490,8 @@ impl Stage<'_> {
         self.ready();
         world.sweep(ONLY).await;
         // No patience with consumers, so that it forgets some.
-        self.done("a look after a restart", "sweep").args[2] = "0".to_owned();
+        let call = self.done("a look after a restart", "sweep");
+        "0".clone_into(&mut call.args[2]);
 
         for (name, prefix) in [("a task", 't'), ("a context that has tasks", 'c'), ("a journal", 'j')] {
             let ended = world.ended("c-1", End::Completed).await.taken.record;
@@ -563,9 +572,9 @@ pub async fn all(world: &World) -> Vec<Scene> {
     stage.submits().await;
     stage.takes().await;
     stage.emits().await;
-    stage.finishes().await;
+    Box::pin(stage.finishes()).await;
     stage.leases().await;
-    stage.settles().await;
+    Box::pin(stage.settles()).await;
     stage.upkeep().await;
     stage.scenes
 }

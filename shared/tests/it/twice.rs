@@ -27,7 +27,7 @@ fn rows(answer: &Value) -> Vec<Vec<String>> {
 #[tokio::test]
 async fn every_script_sent_twice_has_one_effect() {
     let world = World::small().await;
-    let scenes = scenes::all(&world).await;
+    let scenes = Box::pin(scenes::all(&world)).await;
     for scene in &scenes {
         let (script, name) = (scene.call.script, scene.name);
         scene.set(&world.probe);
