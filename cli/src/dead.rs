@@ -159,6 +159,7 @@ async fn retry(store: &Store, dead: &TurnRecord) -> Result<TurnRecord, Problem> 
         record: &record,
         first: &first,
         nonce: Nonce(entropy::u64()),
+        scope_limit: None,
         follows: None,
         history: &[],
     };
@@ -175,7 +176,7 @@ async fn retry(store: &Store, dead: &TurnRecord) -> Result<TurnRecord, Problem> 
             );
             Err(Problem::failed(text))
         }
-        Submitted::Terminal | Submitted::NotFound | Submitted::Changed => Err(Problem::failed(
+        Submitted::Terminal | Submitted::NotFound | Submitted::Changed | Submitted::Limited => Err(Problem::failed(
             "the new task was not accepted, although nothing stands against it",
         )),
     }

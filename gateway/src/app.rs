@@ -127,7 +127,7 @@ impl Config {
         };
         let janitor = Janitor::new(store.clone(), janitor_settings, JanitorMetrics::register(&registry)?);
         let services = Arc::new(Inner {
-            admission: Admission::new(self.settings.limits.backlog),
+            admission: Admission::new(self.settings.limits.clone()),
             keep: Keep::from_settings(&self.settings.retention),
             secrets: SecretKeys::new(&self.settings.secrets.metadata_keys),
             agents: self.agents.clone(),

@@ -31,6 +31,8 @@ pub(crate) enum Overload {
     Memory,
     /// Redis does not answer.
     Redis,
+    /// The caller's own limit.
+    Scope,
 }
 
 impl Overload {
@@ -39,6 +41,7 @@ impl Overload {
             Self::Backlog => "Too many turns are waiting; try again later.",
             Self::Memory => "The store is nearly full; try again later.",
             Self::Redis => "The store cannot be reached; try again later.",
+            Self::Scope => "You have as many turns running as you may have; try again later.",
         }
     }
 
@@ -48,6 +51,7 @@ impl Overload {
             Self::Backlog => "backlog",
             Self::Memory => "memory",
             Self::Redis => "redis",
+            Self::Scope => "scope",
         }
     }
 }
@@ -177,6 +181,9 @@ impl ApiError {
 
     fn reason(&self) -> &'static str {
         match self {
+            Self::Unavailable {
+                why: Overload::Scope, ..
+            } => "RATE_LIMITED",
             Self::Unavailable { .. } => "UNAVAILABLE",
             Self::StateLost(_) => "STATE_LOST",
             _ => a2a::error_reason(self.code()),
@@ -195,6 +202,9 @@ impl ApiError {
             Self::PushNotSupported => "push_not_supported",
             Self::Unsupported(_) => "unsupported_operation",
             Self::VersionNotSupported(_) => "version_not_supported",
+            Self::Unavailable {
+                why: Overload::Scope, ..
+            } => "rate_limited",
             Self::Unavailable { .. } => "unavailable",
             Self::StateLost(_) => "state_lost",
             Self::Internal(_) => "internal",
@@ -267,6 +277,9 @@ impl ApiError {
 
     fn status(&self) -> StatusCode {
         match self {
+            Self::Unavailable {
+                why: Overload::Scope, ..
+            } => StatusCode::TOO_MANY_REQUESTS,
             Self::Unavailable { .. } => StatusCode::SERVICE_UNAVAILABLE,
             _ => StatusCode::OK,
         }

@@ -55,7 +55,9 @@ impl Keyed {
     ) -> Result<Submitted, ApiError> {
         let refused = match &answer {
             Ok(Submitted::Accepted { .. } | Submitted::Changed) => false,
-            Ok(Submitted::Busy | Submitted::Working | Submitted::Terminal | Submitted::NotFound) => true,
+            Ok(
+                Submitted::Busy | Submitted::Working | Submitted::Terminal | Submitted::NotFound | Submitted::Limited,
+            ) => true,
             Err(error) => !error.outcome_is_unknown(),
         };
         if let (true, Some(key)) = (refused, &self.key)
@@ -86,7 +88,10 @@ pub(super) async fn reserve(
     let reserve = || services.store.reserve(&key, &digest, &wanted, keep);
     let reserved = until_answered(call.deadline, reserve).await?;
     match reserved {
-        Reserved::New => Ok(Keyed { ids: wanted, key: Some(key) }),
+        Reserved::New => Ok(Keyed {
+            ids: wanted,
+            key: Some(key),
+        }),
         Reserved::Exists(ids) => Ok(Keyed { ids, key: Some(key) }),
         Reserved::Conflict => Err(ApiError::invalid(FIELD, "was used for another request")),
     }
@@ -135,20 +140,38 @@ pub(super) async fn attach(
     let now = stored.into_task(HistoryLength::All);
     let (opening, over) = if let Some(entry) = entry {
         let cursor = Cursor { task, entry: first };
-        (Opening { task: now, cursor, bytes: Some(entry.bytes) }, false)
+        (
+            Opening {
+                task: now,
+                cursor,
+                bytes: Some(entry.bytes),
+            },
+            false,
+        )
     } else {
         // The journal of that turn is gone: what is left is what it led to.
         let requested = Cursor { task, entry: first };
         let cursor = Cursor { task, entry: last };
         let task = event::gap(now, &requested.to_string(), cursor);
-        (Opening { task, cursor, bytes: None }, over)
+        (
+            Opening {
+                task,
+                cursor,
+                bytes: None,
+            },
+            over,
+        )
     };
     let Some(want) = want.filter(|_| !over) else {
         return Ok(Sent::Answered(Box::new(opening)));
     };
     let mut listener = services.hub.join(task, opening.cursor.entry, want).await;
     listener.look();
-    Ok(Sent::Accepted(Box::new(Accepted { number, listener: Some(listener), opening })))
+    Ok(Sent::Accepted(Box::new(Accepted {
+        number,
+        listener: Some(listener),
+        opening,
+    })))
 }
 
 #[cfg(test)]
@@ -160,7 +183,10 @@ mod tests {
     fn request(text: &str) -> SendMessage {
         SendMessage {
             tenant: String::new(),
-            message: Message { message_id: "m".into(), ..Message::new(Role::User, vec![Part::text(text)]) },
+            message: Message {
+                message_id: "m".into(),
+                ..Message::new(Role::User, vec![Part::text(text)])
+            },
             accepted_output_modes: Vec::new(),
             history: HistoryLength::All,
             return_immediately: false,
@@ -173,7 +199,10 @@ mod tests {
     fn equal_requests_have_one_digest_and_others_have_others() {
         assert_eq!(digest(&request("a")), digest(&request("a")));
         assert_ne!(digest(&request("a")), digest(&request("b")));
-        let immediate = SendMessage { return_immediately: true, ..request("a") };
+        let immediate = SendMessage {
+            return_immediately: true,
+            ..request("a")
+        };
         assert_ne!(digest(&request("a")), digest(&immediate));
     }
 

@@ -78,6 +78,10 @@ pub(super) async fn submit(
         return Err(ApiError::PushNotSupported);
     }
     services.admission.admit()?;
+    services
+        .admission
+        .admit_scope(&services.store, principal.scope())
+        .await?;
     match &request.message.task_id {
         Some(_) => follow_up(services, principal, call, request, want).await,
         None => new_task(services, principal, call, request, want).await,
@@ -123,6 +127,7 @@ async fn new_task(
         record: &record,
         first: &first,
         nonce,
+        scope_limit: services.admission.scope_share(services.store.partitions()),
         follows: None,
         history: &[],
     };
@@ -139,6 +144,7 @@ async fn new_task(
             })))
         }
         Submitted::Busy => refuse(services, call, &record).await,
+        Submitted::Limited => Err(services.admission.over_limit()),
         // Only tasks that exist can be in such a state; this one does not.
         Submitted::Working | Submitted::Terminal | Submitted::NotFound | Submitted::Changed => {
             Err(ApiError::TaskNotFound(task.to_string()))
@@ -196,6 +202,7 @@ async fn follow_up(
             record: &record,
             first: &first,
             nonce,
+            scope_limit: services.admission.scope_share(services.store.partitions()),
             follows: Some(stored.last),
             history: &history,
         };
@@ -211,6 +218,7 @@ async fn follow_up(
                 })));
             }
             Submitted::Changed => {}
+            Submitted::Limited => return Err(services.admission.over_limit()),
             Submitted::Busy | Submitted::Working => return Err(ApiError::Unsupported(WORKING)),
             Submitted::Terminal => return Err(ApiError::Unsupported(TERMINAL)),
             Submitted::NotFound => return Err(ApiError::TaskNotFound(id)),
@@ -279,6 +287,7 @@ async fn send(services: &Services, call: &Call, submit: &Submit<'_>) -> Result<S
         }
     })?;
     if let Submitted::Accepted { now, .. } = answer {
+        services.admission.submitted();
         services.clock.learn(now);
         ring(
             services,

@@ -20,7 +20,9 @@ async fn a_thousand_keyed_sends_from_two_gateways_at_once_are_a_thousand_turns()
     let clients = [world.gateway.client(), other.client()];
     let sends = (0..1_000).flat_map(|n| {
         clients.iter().map(move |client| async move {
-            let answer = client.keyed(&format!("key-number-{n:06}"), &at_once(&format!("text {n}"))).await;
+            let answer = client
+                .keyed(&format!("key-number-{n:06}"), &at_once(&format!("text {n}")))
+                .await;
             (n, answer.unwrap()["task"]["id"].as_str().unwrap().to_owned())
         })
     });
@@ -39,7 +41,11 @@ async fn a_repeat_attaches_to_the_turn_of_the_first_while_it_runs_and_after_its_
     let world = world(&[]).await;
     let client = world.gateway.client();
     let key = "a-key-of-some-length";
-    let request = || client.request("SendStreamingMessage", &message("hi")).header("idempotency-key", key);
+    let request = || {
+        client
+            .request("SendStreamingMessage", &message("hi"))
+            .header("idempotency-key", key)
+    };
     let mut first = Stream::of(request().send().await.unwrap());
     let opening = first.event().await;
     let mut turn = world.hand.take().await;
@@ -54,7 +60,10 @@ async fn a_repeat_attaches_to_the_turn_of_the_first_while_it_runs_and_after_its_
     // The answer of a blocking repeat is the task; another request under the key is a conflict.
     let other = client.keyed(key, &message("other")).await.unwrap_err();
     assert_eq!(other["code"], -32602);
-    assert_eq!(other["data"][1]["fieldViolations"][0]["field"], "Idempotency-Key", "{other}");
+    assert_eq!(
+        other["data"][1]["fieldViolations"][0]["field"], "Idempotency-Key",
+        "{other}"
+    );
 }
 
 #[tokio::test]

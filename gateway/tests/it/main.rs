@@ -23,6 +23,7 @@ mod gateway;
 mod hand;
 mod hostile;
 mod keyed;
+mod limits;
 mod list;
 mod outage;
 mod process;

@@ -104,6 +104,11 @@ impl Keys {
         format!("{}idx:ctx:{context}", self.base(partition))
     }
 
+    /// Zset: live turns of a scope, while they are counted.
+    pub fn live_turns(&self, partition: Partition, scope: &ScopeKey) -> String {
+        format!("{}q:{scope}", self.base(partition))
+    }
+
     /// Zset: tasks and contexts by delete-at.
     pub fn retain(&self, partition: Partition) -> String {
         format!("{}retain", self.base(partition))
@@ -248,6 +253,12 @@ pub fn documented() -> Vec<KeyDoc> {
             "zset",
             "tasks of a context by status time",
             "members go with their task",
+        ),
+        doc(
+            "q:<scope>",
+            "zset",
+            "live turns of a scope, only while `limits.scope_turns` is set",
+            "`limits.scope_turns`",
         ),
         doc(
             "idem:<key>",

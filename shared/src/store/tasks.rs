@@ -333,7 +333,8 @@ fn beyond(answer: Value, after: Option<Place>) -> Result<(usize, Vec<Place>), St
     Ok((read, places))
 }
 
-fn number(value: &Value) -> Result<u64, StoreError> {
+/// A number in a reply.
+pub(super) fn number(value: &Value) -> Result<u64, StoreError> {
     let parsed = match value {
         Value::Int(n) => u64::try_from(*n).ok(),
         other => text(other).and_then(|t| t.parse().ok()),

@@ -44,6 +44,7 @@ pub struct FaultProxy {
 
 #[derive(Debug)]
 struct Control {
+    upstream: Mutex<Upstream>,
     mode: watch::Sender<Mode>,
     filter: Mutex<Filter>,
     accepted: AtomicU64,
@@ -93,6 +94,7 @@ impl FaultProxy {
         listener.set_nonblocking(true).expect("a listener can be non-blocking");
         let addr = listener.local_addr().expect("a bound socket has an address");
         let control = Arc::new(Control {
+            upstream: Mutex::new(upstream),
             mode: watch::Sender::new(Mode::default()),
             filter: Mutex::default(),
             accepted: AtomicU64::new(0),
@@ -109,7 +111,7 @@ impl FaultProxy {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
                 runtime
                     .expect("a runtime can be built")
-                    .block_on(serve(listener, upstream, shared, stopped));
+                    .block_on(serve(listener, shared, stopped));
             })
             .expect("the proxy's thread starts");
         Self {
@@ -128,6 +130,11 @@ impl FaultProxy {
     /// The same as a Redis URL.
     pub fn url(&self) -> String {
         format!("redis://{}", self.addr)
+    }
+
+    /// Forwards new connections to another place; open ones stay where they are.
+    pub fn retarget(&self, upstream: Upstream) {
+        *self.control.upstream() = upstream;
     }
 
     /// Closes every open connection; new ones are served.
@@ -192,6 +199,12 @@ impl FaultProxy {
         self.mark(needle, usize::MAX, Fate::Vanishes);
     }
 
+    /// Undoes [`FaultProxy::lose_reply_to`], [`FaultProxy::swallow_reply_to`] and [`FaultProxy::swallow_request`]. What
+    /// they have held stays held.
+    pub fn forget_needle(&self) {
+        self.control.filter().marked = None;
+    }
+
     /// How many connections have been held by [`FaultProxy::swallow_reply_to`], counted when the first reply was kept
     /// back, and by [`FaultProxy::swallow_request`].
     pub fn swallowed(&self) -> u64 {
@@ -231,6 +244,10 @@ impl Drop for FaultProxy {
 }
 
 impl Control {
+    fn upstream(&self) -> MutexGuard<'_, Upstream> {
+        self.upstream.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn filter(&self) -> MutexGuard<'_, Filter> {
         self.filter.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -279,7 +296,7 @@ impl Upstream {
     }
 }
 
-async fn serve(listener: net::TcpListener, upstream: Upstream, control: Arc<Control>, mut stop: oneshot::Receiver<()>) {
+async fn serve(listener: net::TcpListener, control: Arc<Control>, mut stop: oneshot::Receiver<()>) {
     let listener = TcpListener::from_std(listener).expect("a listener can be registered");
     let mut connections = JoinSet::new();
     loop {
@@ -293,7 +310,8 @@ async fn serve(listener: net::TcpListener, upstream: Upstream, control: Arc<Cont
                 let mode = *control.mode.borrow();
                 if !mode.refuse {
                     control.open.fetch_add(1, Ordering::SeqCst);
-                    connections.spawn(relay(client, upstream.clone(), Arc::clone(&control), mode.generation));
+                    let upstream = control.upstream().clone();
+                    connections.spawn(relay(client, upstream, Arc::clone(&control), mode.generation));
                 }
             }
         }

@@ -170,6 +170,7 @@ async fn try_submit(world: &World, context: &str) -> Result<Submitted, StoreErro
         record: &record,
         first: &first,
         nonce: Nonce(1),
+        scope_limit: None,
         follows: None,
         history: &[],
     };

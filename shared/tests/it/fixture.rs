@@ -169,6 +169,7 @@ impl World {
                 record,
                 first: &first,
                 nonce,
+                scope_limit: None,
                 follows,
                 history,
             })

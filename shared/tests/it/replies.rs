@@ -137,6 +137,7 @@ async fn a_new_task_never_takes_the_place_of_another() {
         record: &second,
         first: &event,
         nonce: Nonce(1),
+        scope_limit: None,
         follows: None,
         history: &[],
     };

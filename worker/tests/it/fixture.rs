@@ -137,6 +137,7 @@ impl World {
             record: &record,
             first: &first,
             nonce,
+            scope_limit: None,
             follows: None,
             history: &[],
         };

@@ -68,6 +68,25 @@ async fn a_tcp_upstream_works_too() {
 }
 
 #[tokio::test]
+async fn another_upstream_gets_the_new_connections() {
+    let fixture = Fixture::start();
+    let other = RedisServer::start();
+    let mut old = fixture.connect().await;
+    send(&mut old, "PING\r\n").await;
+    receive(&mut old, "+PONG\r\n").await;
+    fixture.proxy.retarget(other.upstream());
+    send(&mut fixture.connect().await, "SET key new\r\n").await;
+    send(&mut old, "SET key old\r\n").await;
+    receive(&mut old, "+OK\r\n").await;
+    poll::until("the request to arrive", || async {
+        let value = other.cli(&["GET", "key"]);
+        if value == "new" { Ok(()) } else { Err(value) }
+    })
+    .await;
+    assert_eq!(fixture.redis.cli(&["GET", "key"]), "old");
+}
+
+#[tokio::test]
 async fn a_cut_closes_open_connections_only() {
     let fixture = Fixture::start();
     let mut old = fixture.connect().await;
