@@ -9,4 +9,5 @@
 #![allow(missing_docs, unreachable_pub, reason = "test code")]
 
 mod fixture;
+mod retention;
 mod turns;
