@@ -1,14 +1,21 @@
-//! Cancelling through another gateway than the one that took the message, wherever the turn stands.
+//! Cancelling through another gateway than the one that took the message, wherever the turn stands, with pub/sub denied.
 
 use a2a::TaskState;
 use relevo_loadtest::client::CallError;
-use relevo_testkit::{FaultProxy, poll};
+use relevo_testkit::poll;
 
-use crate::fixture::Cluster;
+use crate::fixture::{Cluster, Setup};
 use crate::points::sha;
 use crate::wire::{LIMIT, Say, rest, state_of, task_of};
 
 const LONG: &str = "chunks=2 hold=600 nonce=q";
+
+/// Nobody hears anything: what must happen happens without doorbells.
+const DENY: [&str; 4] = ["ACL", "SETUSER", "default", "resetchannels"];
+
+fn setup() -> Setup {
+    Cluster::setup().prepare(&DENY)
+}
 
 async fn until_asked(cluster: &Cluster) {
     poll::until("the cancel to be stored", || async {
@@ -21,10 +28,7 @@ async fn until_asked(cluster: &Cluster) {
     .await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_running_turn_is_canceled_with_pub_sub_denied_for_the_whole_run() {
-    let deny = ["ACL", "SETUSER", "default", "resetchannels"];
-    let cluster = Cluster::setup().prepare(&deny).start().await;
+async fn cancels_a_running_turn(cluster: &Cluster) {
     let client = cluster.client();
     let (mut stream, first) = Say::new("c-1", LONG).open(&client).await;
     cluster.until_begun("c-1").await;
@@ -37,12 +41,14 @@ async fn a_running_turn_is_canceled_with_pub_sub_denied_for_the_whole_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_running_turn_is_canceled_whether_or_not_its_worker_hears_of_it() {
+    cancels_a_running_turn(&setup().start().await).await;
+    cancels_a_running_turn(&Cluster::setup().start().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_queued_a_given_back_and_a_recovered_turn_are_canceled_at_once() {
-    let mut cluster = Cluster::setup()
-        .workers(0)
-        .set("RELEVO_DRAIN_DEADLINE", "2s")
-        .start()
-        .await;
+    let mut cluster = setup().workers(0).set("RELEVO_DRAIN_DEADLINE", "2s").start().await;
     let client = cluster.client();
     let queued = Say::new("c-1", LONG).begin(&client).await;
     assert_eq!(
@@ -91,7 +97,7 @@ async fn a_queued_a_given_back_and_a_recovered_turn_are_canceled_at_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_of_a_dead_worker_is_canceled_when_its_lease_has_run_out() {
-    let mut cluster = Cluster::setup().workers(1).start().await;
+    let mut cluster = setup().workers(1).start().await;
     let client = cluster.client();
     let (_stream, first) = Say::new("c-1", LONG).open(&client).await;
     cluster.until_begun("c-1").await;
@@ -102,8 +108,8 @@ async fn a_turn_of_a_dead_worker_is_canceled_when_its_lease_has_run_out() {
 
 /// What the worker writes at `script` waits in the network while the cancel comes.
 async fn canceled_while_held_at(script: &str, text: &str) {
-    let mut cluster = Cluster::setup().workers(0).start().await;
-    let proxy = FaultProxy::start(cluster.redis.upstream());
+    let mut cluster = setup().workers(0).start().await;
+    let proxy = cluster.proxy();
     proxy.swallow_request(sha(&cluster.redis, script).as_bytes());
     cluster.start_worker_at(&proxy.url()).await;
     let client = cluster.client();
@@ -139,7 +145,7 @@ async fn a_turn_is_canceled_although_its_answer_is_on_the_way() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancel_of_one_turn_never_touches_the_next() {
-    let cluster = Cluster::setup().workers(1).start().await;
+    let cluster = setup().workers(1).start().await;
     let client = cluster.client();
     let (ended, _) = Say::new("c-1", "chunks=1 nonce=a").checked(&client).await;
     let next = Say::new("c-1", "chunks=20 delay=50 nonce=b");

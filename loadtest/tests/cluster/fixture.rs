@@ -6,13 +6,16 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use relevo_loadtest::client::Client;
 use relevo_shared::ids::{ContextKey, Layout, Partition, ScopeKey, TaskId, TurnId};
 use relevo_shared::store::Keys;
-use relevo_testkit::{Process, Ready, RedisBuilder, RedisServer, Scratch, binary, poll};
+use relevo_testkit::{FaultProxy, Process, Ready, RedisBuilder, RedisServer, Scratch, binary, poll};
+
+use crate::resp::Resp;
 
 const PREFIX: &str = "relevo";
 const PARTITIONS: u16 = 64;
@@ -130,8 +133,9 @@ impl Setup {
 
     pub async fn start(self) -> Cluster {
         let redis = self.redis.start();
+        let resp = Resp::new(redis.socket());
         for command in &self.prepare {
-            redis.cli(&command.iter().map(String::as_str).collect::<Vec<_>>());
+            resp.ask(&command.iter().map(String::as_str).collect::<Vec<_>>());
         }
         let files = Scratch::new("cluster");
         let config = files.path().join("relevo.toml");
@@ -140,9 +144,11 @@ impl Setup {
             keys: Keys::new(PREFIX, Layout::new(u32::from(PARTITIONS)).unwrap()).unwrap(),
             gateways: Vec::new(),
             workers: Vec::new(),
+            proxies: Vec::new(),
             settings: self.settings,
             config: config.display().to_string(),
             started: 0,
+            resp,
             redis,
             _files: files,
         };
@@ -184,9 +190,11 @@ pub struct Cluster {
     // ORDER: fields drop in this order; Redis goes after those who use it.
     pub gateways: Vec<Member>,
     pub workers: Vec<Member>,
+    proxies: Vec<Arc<FaultProxy>>,
     settings: Vec<(String, String)>,
     config: String,
     started: usize,
+    resp: Resp,
     pub redis: RedisServer,
     _files: Scratch,
 }
@@ -228,6 +236,13 @@ impl Cluster {
         self.start_worker_at(&url).await
     }
 
+    /// Another way to Redis, for processes that are to be hurt. It lives as long as the cluster.
+    pub fn proxy(&mut self) -> Arc<FaultProxy> {
+        let proxy = Arc::new(FaultProxy::start(self.redis.upstream()));
+        self.proxies.push(Arc::clone(&proxy));
+        proxy
+    }
+
     /// Starts another gateway, which reaches Redis at `redis`.
     pub async fn start_gateway_at(&mut self, redis: &str) -> &Member {
         let member = self.launch("gateway", redis).ready().await;
@@ -265,7 +280,7 @@ impl Cluster {
     /// A field of a context; empty when it is not set.
     pub fn context(&self, context: &str, field: &str) -> String {
         let (key, partition) = Self::place(context);
-        self.redis.cli(&["HGET", &self.keys.context(partition, &key), field])
+        self.resp.text(&["HGET", &self.keys.context(partition, &key), field])
     }
 
     /// Where the worker is that holds the lease of a context.
@@ -289,23 +304,22 @@ impl Cluster {
     pub fn turn(&self, context: &str, field: &str) -> String {
         let turn = TurnId::parse(&self.context(context, "turn"));
         turn.map_or_else(String::new, |turn| {
-            self.redis.cli(&["HGET", &self.keys.turn(turn), field])
+            self.resp.text(&["HGET", &self.keys.turn(turn), field])
         })
     }
 
     /// The journal of a task as it is stored.
     pub fn journal(&self, task: &str) -> Vec<Entry> {
-        let text = self.redis.cli(&["XRANGE", &self.keys.journal(task_id(task)), "-", "+"]);
-        let lines: Vec<&str> = text.lines().collect();
-        lines
+        let texts = self.resp.ask(&["XRANGE", &self.keys.journal(task_id(task)), "-", "+"]);
+        texts
             .chunks_exact(5)
-            .map(|lines| {
-                assert_eq!((lines[1], lines[3]), ("e", "k"), "{lines:?}");
-                let event = serde_json::from_str(lines[2]).unwrap();
+            .map(|texts| {
+                let [id, e, event, k, kind] = texts else { unreachable!() };
+                assert_eq!((e.as_str(), k.as_str()), ("e", "k"), "{texts:?}");
                 Entry {
-                    id: lines[0].to_owned(),
-                    kind: lines[4].to_owned(),
-                    event,
+                    id: id.clone(),
+                    kind: kind.clone(),
+                    event: serde_json::from_str(event).unwrap(),
                 }
             })
             .collect()
@@ -358,8 +372,8 @@ impl Cluster {
     pub fn dead_letters(&self) -> usize {
         let layout = Layout::new(u32::from(PARTITIONS)).unwrap();
         let count = |partition| {
-            self.redis
-                .cli(&["XLEN", &self.keys.dead(partition)])
+            self.resp
+                .text(&["XLEN", &self.keys.dead(partition)])
                 .parse::<usize>()
                 .unwrap()
         };
@@ -368,7 +382,7 @@ impl Cluster {
 
     /// What turns have left in Redis.
     pub fn left(&self) -> String {
-        self.redis.cli(&["EVAL", LEFT, "0"])
+        self.resp.ask(&["EVAL", LEFT, "0"]).join("\n")
     }
 
     fn logs(&self) -> String {

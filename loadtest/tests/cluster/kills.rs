@@ -4,6 +4,9 @@ use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::time::Duration;
 
+use a2a::TaskState;
+use relevo_shared::domain::event::TURN;
+use relevo_testkit::poll;
 use tokio::task::JoinSet;
 
 use crate::fixture::Cluster;
@@ -44,8 +47,39 @@ fn println_seed(seed: u64) {
 
 fn say(round: usize, turn: usize) -> Say {
     let nonce = format!("n.{round}.{turn}");
-    let text = format!("chunks={CHUNKS} delay={} nonce={nonce}", TURN_MS / CHUNKS);
+    // Half of them answer by an artifact, which a later attempt must begin anew.
+    let kind = if turn.is_multiple_of(2) { "" } else { "artifact=chunks " };
+    let text = format!("chunks={CHUNKS} delay={} {kind}nonce={nonce}", TURN_MS / CHUNKS);
     Say::new(&format!("c-{round}-{turn}"), &text).at(turn)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_whose_workers_all_die_ends_failed_as_a_dead_letter() {
+    let mut cluster = Cluster::setup().workers(1).set("RELEVO_LEASE_TTL", "2s").start().await;
+    let client = cluster.client();
+    let say = Say::new("c-1", "chunks=2 hold=600 nonce=q");
+    let turn = tokio::spawn({
+        let client = client.clone();
+        async move { say.run(&client).await.unwrap() }
+    });
+    for death in 1..=3 {
+        cluster.until_begun("c-1").await;
+        cluster.kill_worker(0);
+        if death < 3 {
+            let charged = death.to_string();
+            poll::until("the death to be charged", || async {
+                let now = cluster.turn("c-1", "charged");
+                if now == charged { Ok(()) } else { Err(now) }
+            })
+            .await;
+            cluster.start_worker().await;
+        }
+    }
+    let done = turn.await.unwrap();
+    assert_eq!((done.state, done.boundaries), (TaskState::Failed, 2));
+    let task = client.get(0, &done.task).await.unwrap();
+    assert_eq!(task.metadata.unwrap()[TURN]["reason"], "attempts_exhausted");
+    assert_eq!(cluster.dead_letters(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -53,29 +87,32 @@ async fn turns_survive_the_death_of_their_workers_at_any_moment() {
     let mut random = Random::new();
     let mut cluster = Cluster::setup().start().await;
     let client = cluster.client();
-    let undisturbed = say(0, 0);
-    let (_, task) = undisturbed.checked(&client).await;
-    let expected = without_ids(&task, &undisturbed.expect().nonce);
+    let mut undisturbed = Vec::new();
+    for kind in 0..2 {
+        let say = say(0, kind);
+        let (_, task) = say.checked(&client).await;
+        undisturbed.push(without_ids(&task, &say.expect().nonce));
+    }
 
     let mut restarts = 0;
     for round in 1..=ROUNDS {
         let mut turns = JoinSet::new();
         for turn in 0..TURNS {
             let (say, client) = (say(round, turn), client.clone());
-            turns.spawn(async move { (say.checked(&client).await, say.expect().nonce) });
+            turns.spawn(async move { (turn, say.checked(&client).await, say.expect().nonce) });
         }
         // Two deaths at random moments of the turns' life; a fresh worker follows each.
         for _ in 0..2 {
             let moment = Duration::from_millis(random.below(TURN_MS / 2));
-            tokio::time::sleep(moment).await;
+            tokio::time::sleep(moment).await; // pace: kills come at random moments
             let victims = u64::try_from(cluster.workers.len()).unwrap();
             let victim = usize::try_from(random.below(victims)).unwrap();
             cluster.kill_worker(victim);
             cluster.start_worker().await;
         }
-        for ((done, task), nonce) in turns.join_all().await {
+        for (turn, (done, task), nonce) in turns.join_all().await {
             restarts += done.boundaries;
-            assert_eq!(without_ids(&task, &nonce), expected);
+            assert_eq!(without_ids(&task, &nonce), undisturbed[turn % 2]);
         }
     }
     assert!(restarts > 0, "no kill hit a turn: the test has tested nothing");

@@ -15,11 +15,14 @@
 mod cancels;
 mod deployments;
 mod doorbell;
+mod drains;
 mod fixture;
 mod kills;
 mod load;
+mod lost;
 mod points;
 mod repeats;
+mod resp;
 mod resumes;
 mod rolling;
 mod stopped;

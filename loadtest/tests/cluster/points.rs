@@ -79,7 +79,7 @@ impl Point {
                 Self::AfterAgentStart => begun && (fails || !held),
                 Self::AfterEmitBeforeItsReply | Self::InFinal => held && begun,
                 Self::AfterFinalBeforeItsReply => held && !leased && cluster.dead_letters() == 0,
-                Self::AfterFinal => !leased && cluster.context(context, "ep") != "" && cluster.left().is_empty(),
+                Self::AfterFinal => !leased && !cluster.context(context, "ep").is_empty() && cluster.left().is_empty(),
             };
             if here {
                 Ok(())
@@ -101,7 +101,7 @@ async fn dies_at(point: Point, policy: &str) {
     let fails = policy == "fail";
     let config = format!("[agents.demo]\nkind = \"demo\"\npolicy = \"{policy}\"\n");
     let mut cluster = Cluster::setup().gateways(1).workers(0).config(&config).start().await;
-    let proxy = FaultProxy::start(cluster.redis.upstream());
+    let proxy = cluster.proxy();
     point.arm(&cluster.redis, &proxy);
     cluster.start_worker_at(&proxy.url()).await;
 

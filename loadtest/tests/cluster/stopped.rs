@@ -1,9 +1,10 @@
 //! Workers that lose their leases without dying: what they still write is refused.
 
 use relevo_loadtest::expect::marks;
-use relevo_testkit::{FaultProxy, poll};
+use relevo_testkit::poll;
 
 use crate::fixture::{Cluster, Entry};
+use crate::points::sha;
 use crate::wire::{Say, texts};
 
 /// Long enough that the second attempt still runs when the first worker is back.
@@ -69,22 +70,34 @@ async fn a_worker_stopped_past_its_lease_writes_nothing_when_it_wakes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_cut_off_worker_had_sent_is_refused_when_it_arrives() {
     let mut cluster = Cluster::setup().gateways(1).workers(0).start().await;
-    let proxy = FaultProxy::start(cluster.redis.upstream());
-    let cut_off = cluster.start_worker_at(&proxy.url()).await.name.clone();
+    let (old_way, new_way) = (cluster.proxy(), cluster.proxy());
+    cluster.start_worker_at(&old_way.url()).await;
     let client = cluster.client();
     let turn = tokio::spawn(async move { Say::new("c-1", TEXT).checked(&client).await });
-    cluster.until_held("c-1").await;
     cluster.until_begun("c-1").await;
-    // Its writes wait in the network until another attempt has begun.
-    proxy.pause();
-    cluster.start_worker().await;
-    until_other_holds(&cluster, &cut_off).await;
-    proxy.resume();
+    // Its writes wait in the network until another worker holds the lease and has written nothing yet: what they follow is
+    // still the end of the journal, and only the fence can tell that they are late.
+    old_way.pause();
+    new_way.swallow_request(sha(&cluster.redis, "emit").as_bytes());
+    cluster.start_worker_at(&new_way.url()).await;
+    poll::until("the new worker to be about to write", || async {
+        match cluster.holder("c-1") {
+            Some(1) if new_way.swallowed() > 0 => Ok(()),
+            other => Err(format!("{other:?}, {} held", new_way.swallowed())),
+        }
+    })
+    .await;
+    let task = cluster.turn("c-1", "k");
+    let before = cluster.journal(&task).len();
+    old_way.resume();
     poll::until("a write to be refused", || async {
         let refused = cluster.workers[0].metric("relevo_worker_fenced_total").await;
         if refused >= 1.0 { Ok(()) } else { Err(refused) }
     })
     .await;
-    let (done, _) = turn.await.unwrap();
-    assert_one_attempt_after_the_boundary(&cluster.journal(&done.task));
+    assert_eq!(cluster.journal(&task).len(), before, "a late write has landed");
+    new_way.forget_needle();
+    new_way.cut_all();
+    turn.await.unwrap();
+    assert_one_attempt_after_the_boundary(&cluster.journal(&task));
 }

@@ -90,7 +90,7 @@ async fn a_redis_that_forgets_its_scripts_again_and_again_changes_nothing() {
         cluster.redis.cli(&["SCRIPT", "FLUSH"]);
         tokio::select! {
             Some(ended) = turns.join_next() => ended.unwrap(),
-            () = tokio::time::sleep(Duration::from_millis(10)) => {}
+            () = tokio::time::sleep(Duration::from_millis(10)) => {} // pace: of what disturbs
         }
     }
 }
@@ -113,6 +113,11 @@ async fn a_redis_set_back_to_an_older_state_is_told_and_nothing_is_stuck() {
         async move { kept.run(&client).await.unwrap() }
     });
     cluster.until_begun("c-kept").await;
+    let kept_task = cluster.turn("c-kept", "k");
+    let at_copy = cluster
+        .until_journal(&kept_task, |journal| journal.len() > 5)
+        .await
+        .len();
     let files = cluster.redis.dir().join("appendonlydir");
     let older = cluster.redis.dir().join("older");
     copy(&files, &older);
@@ -124,6 +129,9 @@ async fn a_redis_set_back_to_an_older_state_is_told_and_nothing_is_stuck() {
         async move { lost.run(&client).await }
     });
     cluster.until_begun("c-lost").await;
+    cluster
+        .until_journal(&kept_task, |journal| journal.len() > at_copy + 10)
+        .await;
     cluster.redis.kill();
     fs::remove_dir_all(&files).unwrap();
     copy(&older, &files);

@@ -259,7 +259,10 @@ impl Store {
                 Ok(turn) => turns.push(turn),
                 // Of a later version, perhaps. It is leased until its lease runs out; the others must not share that.
                 Err(error) => {
-                    tracing::error!(error = &error as &dyn std::error::Error, "a turn that was taken cannot be read");
+                    tracing::error!(
+                        error = &error as &dyn std::error::Error,
+                        "a turn that was taken cannot be read"
+                    );
                 }
             }
         }

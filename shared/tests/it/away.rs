@@ -6,7 +6,7 @@ use prometheus::Registry;
 use relevo_shared::domain::state::End;
 use relevo_shared::ids::EntryId;
 use relevo_shared::store::{ConnectOptions, HistoryLength, ListFilter, Retry, Store, StoreError, StoreMetrics, Take};
-use relevo_testkit::{RedisServer, poll};
+use relevo_testkit::poll;
 
 use crate::fixture::{World, options, take, token};
 
@@ -108,17 +108,19 @@ async fn a_server_in_the_middle_of_a_long_script_is_unavailable() {
 
 #[tokio::test]
 async fn a_server_that_is_gone_is_unavailable_until_it_is_back() {
-    let world = World::on(RedisServer::builder().append_only().start()).await;
+    let world = World::lasting().await;
     let record = world.queued("c-1").await;
     world.redis.kill();
     everything_is_unavailable(&world, "killed").await;
     world.redis.restart();
     world.probe.reconnect();
-    // Old connections may still have to find out; nothing of that is lost on the caller but the one call.
-    let taken = poll::until("a turn to be taken", || async {
-        world.try_take(world.partition(&record)).await
-    })
-    .await;
+    // Old connections may still have to find out: the same call again resolves what became of the one before.
+    let tokens = [token()];
+    let repeat = Take {
+        repeat: true,
+        ..take(world.partition(&record), &world.worker, &tokens)
+    };
+    let taken = poll::until("a turn to be taken", || world.store.take(&repeat)).await;
     assert_eq!(taken.turns.len(), 1);
 }
 

@@ -70,6 +70,18 @@ impl World {
         Self::with(redis, &options).await
     }
 
+    /// A Redis that finds everything again after it was killed. Not `everysec`: with a slow disk Redis puts even the write
+    /// off while it flushes.
+    pub async fn lasting() -> Self {
+        Self::on(
+            RedisServer::builder()
+                .append_only()
+                .setting("appendfsync", "always")
+                .start(),
+        )
+        .await
+    }
+
     /// One partition, so that contexts share queues and indexes.
     pub async fn small() -> Self {
         let redis = RedisServer::start();

@@ -9,7 +9,7 @@ use relevo_shared::domain::state::End;
 use relevo_shared::ids::Nonce;
 use relevo_shared::janitor::{Conclusion, GivenBack, Why, conclude, give_back};
 use relevo_shared::store::{Keep, Settled};
-use relevo_testkit::{RedisServer, poll};
+use relevo_testkit::poll;
 
 use crate::fixture::{Running, TTL, World, is_done};
 
@@ -512,7 +512,7 @@ async fn a_partition_or_a_member_that_cannot_be_read_does_not_keep_the_others_wa
 
 #[tokio::test]
 async fn leases_are_not_judged_before_workers_could_renew_them_after_a_restart() {
-    let world = World::on(RedisServer::builder().append_only().start()).await;
+    let world = World::lasting().await;
     let janitor = world.janitor();
     let mut turn = world.running("c-1").await;
     turn.emit(&world.store, &["one "]).await;

@@ -325,6 +325,9 @@ async fn a_lease_is_settled_only_after_it_ran_out_on_this_server_and_outside_of_
         assert_eq!(world.probe.dump(), before, "{why}");
     };
     world.expire(&record);
+    // Whoever leased it noted on which server: a restart before the first look is noticed.
+    assert!(world.probe.field(&meta, "run").is_some_and(|run| !run.is_empty()));
+    world.probe.ask(&["HDEL", &meta, "run"]);
     refused("nobody has looked at this partition since the server started").await;
     world.sweep(turn.taken.partition).await;
     world.probe.set(&meta, "grace", world.probe.now() + TTL);
@@ -386,6 +389,59 @@ async fn nothing_is_settled_that_is_not_as_it_was_read() {
     assert_eq!(settled.unwrap(), Settled::Done);
     world.reached("settle_end", "OK");
     assert_eq!(world.due(&record), None);
+}
+
+/// After a failover any of them may differ alone: an epoch or an entry may have been given twice.
+#[tokio::test]
+async fn everything_that_was_read_is_compared_before_anything_is_settled() {
+    let world = World::start().await;
+    let mut turn = world.running("c-1").await;
+    turn.emit(&world.store, &["x"]).await;
+    let record = turn.taken.record.clone();
+    let view = world.view(&record).await;
+    let keys = world.store.keys();
+    let (context, task, turn_key) = (
+        world.context_key(&record),
+        keys.task(record.task),
+        keys.turn(record.turn),
+    );
+    let end = Conclusion {
+        end: End::Canceled,
+        reason: None,
+        dead: false,
+        only_expired: false,
+    };
+    let fields = [
+        (&context, "turn"),
+        (&context, "ep"),
+        (&context, "tok"),
+        (&context, "cancel"),
+        (&turn_key, "e"),
+        (&task, "last"),
+    ];
+    for (key, field) in fields {
+        let value = world.probe.field(key, field).unwrap_or_default();
+        world.probe.set(key, field, "1-1");
+        let before = world.probe.dump();
+        let requeued = world.store.settle_requeue(&view, false, Charge::None, false, 0).await;
+        assert_eq!(requeued.unwrap(), Settled::Changed, "{field}");
+        if field != "last" {
+            // An end is folded onto the task as it is, so a task that changed is noticed even before.
+            let ended = conclude(&world.store, &view, end, &Keep::default()).await;
+            assert_eq!(ended.unwrap(), Settled::Changed, "{field}");
+        }
+        if !["cancel", "last"].contains(&field) {
+            assert_eq!(
+                world.store.settle_due(&view, 1).await.unwrap(),
+                Settled::Changed,
+                "{field}"
+            );
+        }
+        assert_eq!(world.probe.dump(), before, "{field}");
+        world.probe.set(key, field, value);
+    }
+    let ended = conclude(&world.store, &view, end, &Keep::default()).await;
+    assert_eq!(ended.unwrap(), Settled::Done);
 }
 
 #[tokio::test]

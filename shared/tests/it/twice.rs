@@ -1,6 +1,7 @@
 //! Everything is sent twice in ordinary life: replies are lost, gateways race, workers ask again. The effect is one.
 
 use redis::Value;
+use relevo_shared::domain::due::Charge;
 use relevo_shared::domain::reason::FailReason;
 use relevo_shared::domain::record::TurnRecord;
 use relevo_shared::domain::state::End;
@@ -252,6 +253,22 @@ async fn a_turn_that_two_janitors_end_ends_once() {
         Settled::Changed
     );
     assert_eq!(world.probe.dump(), before);
+}
+
+#[tokio::test]
+async fn a_turn_that_two_janitors_queue_again_is_queued_once() {
+    let world = World::start().await;
+    let record = world.queued("c-1").await;
+    let queue = |suffix| world.store.keys().queue(world.partition(&record), "default", suffix);
+    let entry = world.probe.stream(&queue("")).entries[0].0.clone();
+    world.probe.ask(&["XDEL", &queue(""), &entry]);
+    let views = [world.view(&record).await, world.view(&record).await];
+    let requeue = |view| world.store.settle_requeue(view, false, Charge::Handback, false, 0);
+    assert_eq!(requeue(&views[0]).await.unwrap(), Settled::Done);
+    let before = world.probe.dump();
+    assert_eq!(requeue(&views[1]).await.unwrap(), Settled::Changed);
+    assert_eq!(world.probe.dump(), before);
+    assert_eq!(world.probe.length("XLEN", &queue(":first")), 1);
 }
 
 #[tokio::test]

@@ -6,9 +6,11 @@
 -- DERIVES turns:<pool>:first turns:<pool> turns:<pool>:last ctx:<ctx> turn:<id> task:<id> due
 -- RETURNS TAKEN now full, then a list per turn: turn, context key, token, epoch, record, number, charged, handbacks,
 --         opened, first, last, base snapshot or '', queue, cancelled
--- USES    base
+-- USES    base run
 local pool, worker, n, ttl = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local expires = int(now + ttl)
+-- Leases that a restart meets before the janitor's first look at the partition must get their grace: note whose they are.
+local server = not redis.call('HGET', KEYS[1], 'run') and run_id()
 local out = {}
 local unreadable -- an error that must not cost the turns that are leased already
 
@@ -94,5 +96,8 @@ if #out < n then
 end
 if unreadable and #out == 0 then
   return unreadable
+end
+if #out > 0 and server then
+  redis.call('HSET', KEYS[1], 'run', server)
 end
 return { 'TAKEN', int(now), #out >= n and '1' or '', out }
