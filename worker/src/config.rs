@@ -7,6 +7,8 @@ use clap::Parser;
 use relevo_shared::agents::Agents;
 use relevo_shared::platform::config::{ConfigErrors, EXIT_CONFIG, Loader, Settings, process_env};
 
+use crate::agent::process;
+
 /// Runs agents for a Relevo cluster: takes turns from Redis, streams back what the agents say.
 #[derive(Debug, Clone, Default, Parser)]
 #[command(name = "relevo-worker", version)]
@@ -38,6 +40,8 @@ pub struct Config {
     pub settings: Settings,
     /// The agents.
     pub agents: Agents,
+    /// The binary with the subcommand `supervise`; this process' own when unset.
+    pub supervisor: Option<PathBuf>,
 }
 
 impl Config {
@@ -53,8 +57,20 @@ impl Config {
         if let Some(address) = &args.admin_listen {
             loader = loader.set("admin.listen", address);
         }
-        let (settings, agents) = loader.load_with(|settings, errors| Agents::from_table(&settings.agents, errors))?;
-        Ok(Self { settings, agents })
+        let (settings, agents) = loader.load_with(|settings, errors| {
+            let agents = Agents::from_table(&settings.agents, errors);
+            let served = agents
+                .all()
+                .iter()
+                .filter(|agent| settings.worker.pools.contains(&agent.pool));
+            served.for_each(|agent| process::check(agent, errors));
+            agents
+        })?;
+        Ok(Self {
+            settings,
+            agents,
+            supervisor: None,
+        })
     }
 }
 

@@ -117,6 +117,8 @@ pub struct Taken {
     pub token: LeaseToken,
     /// The fencing number.
     pub epoch: Epoch,
+    /// The context's fencing number before; a repeated take does not know it.
+    pub previous: Option<Epoch>,
     /// Which turn of its task.
     pub number: u32,
     /// What was counted.
@@ -275,12 +277,14 @@ fn taken(mut row: Reply, partition: Partition, last_queue: &str) -> Result<Taken
     };
     let last_attempt = row.text()? == last_queue;
     let canceled = row.flag()?;
+    let previous = row.text()?.parse().ok().map(Epoch);
     Ok(Taken {
         record,
         partition,
         context,
         token,
         epoch,
+        previous,
         number,
         tries,
         first,

@@ -1,5 +1,6 @@
 //! The agent's end of the pipe to the runner: bounded, so that an agent that is faster than Redis waits.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -12,15 +13,20 @@ use tokio::sync::mpsc;
 /// How many items wait for the runner at the most.
 const WAITING: usize = 64;
 
+/// Metadata of an event.
+pub type Metadata = HashMap<String, serde_json::Value>;
+
 /// What an agent produced.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Item {
-    /// A status with a message.
+    /// A status.
     Status {
         /// The state.
         state: TaskState,
         /// What is said.
-        message: Message,
+        message: Option<Message>,
+        /// What the event carries beside it.
+        metadata: Option<Metadata>,
         /// What it means.
         class: Class,
     },
@@ -32,6 +38,8 @@ pub(crate) enum Item {
         append: bool,
         /// Whether nothing follows.
         last_chunk: bool,
+        /// What the event carries beside it.
+        metadata: Option<Metadata>,
     },
 }
 
@@ -77,13 +85,7 @@ impl EventSink {
     /// # Errors
     /// [`SinkClosed`] when the turn is over for this agent.
     pub async fn text(&self, text: &str) -> Result<(), SinkClosed> {
-        let message = self.message(text);
-        self.send(Item::Status {
-            state: TaskState::Working,
-            message,
-            class: Class::Normal,
-        })
-        .await
+        self.status(TaskState::Working, Some(self.message(text)), None).await
     }
 
     /// Streams parts of the current answer.
@@ -95,12 +97,7 @@ impl EventSink {
             parts,
             ..self.message("")
         };
-        self.send(Item::Status {
-            state: TaskState::Working,
-            message,
-            class: Class::Normal,
-        })
-        .await
+        self.status(TaskState::Working, Some(message), None).await
     }
 
     /// Says that credentials are awaited out of band while the turn goes on.
@@ -108,11 +105,31 @@ impl EventSink {
     /// # Errors
     /// [`SinkClosed`] when the turn is over for this agent.
     pub async fn auth_required(&self, text: &str) -> Result<(), SinkClosed> {
-        let message = self.message(text);
+        self.status(TaskState::AuthRequired, Some(self.message(text)), None)
+            .await
+    }
+
+    /// Streams a status in a state that does not end the turn: WORKING, SUBMITTED, or AUTH_REQUIRED while credentials are awaited
+    /// out of band. Any other state is said as WORKING: it exists only as the outcome.
+    ///
+    /// # Errors
+    /// [`SinkClosed`] when the turn is over for this agent.
+    pub async fn status(
+        &self,
+        state: TaskState,
+        message: Option<Message>,
+        metadata: Option<Metadata>,
+    ) -> Result<(), SinkClosed> {
+        let (state, class) = match state {
+            TaskState::AuthRequired => (state, Class::Waiting),
+            TaskState::Submitted => (state, Class::Normal),
+            _ => (TaskState::Working, Class::Normal),
+        };
         self.send(Item::Status {
-            state: TaskState::AuthRequired,
+            state,
             message,
-            class: Class::Waiting,
+            metadata,
+            class,
         })
         .await
     }
@@ -122,10 +139,25 @@ impl EventSink {
     /// # Errors
     /// [`SinkClosed`] when the turn is over for this agent.
     pub async fn artifact(&self, artifact: Artifact, append: bool, last_chunk: bool) -> Result<(), SinkClosed> {
+        self.artifact_with(artifact, append, last_chunk, None).await
+    }
+
+    /// Streams a piece of an artifact in an event with metadata.
+    ///
+    /// # Errors
+    /// [`SinkClosed`] when the turn is over for this agent.
+    pub async fn artifact_with(
+        &self,
+        artifact: Artifact,
+        append: bool,
+        last_chunk: bool,
+        metadata: Option<Metadata>,
+    ) -> Result<(), SinkClosed> {
         self.send(Item::Artifact {
             artifact,
             append,
             last_chunk,
+            metadata,
         })
         .await
     }

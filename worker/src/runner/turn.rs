@@ -16,8 +16,9 @@ use relevo_shared::store::{EmitReply, Retry, Taken};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use super::draft::{Draft, OverLimit};
-use super::leases::{Lease, News};
+use super::draft::{Close, Draft, OverLimit};
+use super::leases::{Guard, Lease, News};
+use super::past::Past;
 use super::sink::{EventSink, Item};
 use super::take::Worker;
 use super::write;
@@ -25,11 +26,10 @@ use crate::agent::{CancelToken, Ending, Outcome, StopReason, Turn};
 
 /// How long events wait for company before they are written.
 const BATCH_WAIT: Duration = Duration::from_millis(3);
-/// How long an agent that was told to stop may take before it is dropped, while its lease holds.
-const STOP_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How an attempt went, and what follows.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "one value per turn")]
 enum Attempt {
     /// The agent returned.
     Returned(Outcome),
@@ -54,7 +54,7 @@ enum Attempt {
 /// A leased turn being run.
 pub(crate) struct TurnRun {
     worker: Arc<Worker>,
-    taken: Taken,
+    taken: Arc<Taken>,
     lease: Arc<Lease>,
     news: watch::Receiver<News>,
     draft: Draft,
@@ -67,7 +67,7 @@ impl TurnRun {
         let news = lease.news();
         Self {
             worker,
-            taken,
+            taken: Arc::new(taken),
             lease,
             news,
             draft,
@@ -114,10 +114,14 @@ impl TurnRun {
             number: self.taken.number,
             attempt: self.taken.tries.opened + 1,
             epoch: self.taken.epoch,
+            previous: self.taken.previous,
+            guard: Guard::new(Arc::clone(&self.lease), self.worker.authority),
+            past: Past::new(self.worker.store.clone(), Arc::clone(&self.taken)),
         };
+        let patience = agent.patience();
         let running = async move { agent.run(turn, &sink, cancel).await };
         let handle = tasks::spawn(&self.worker.tasks, "agent", Kind::BestEffort, running);
-        self.watch(handle, items, &stop).await
+        self.watch(handle, items, &stop, patience).await
     }
 
     /// Follows the agent until the attempt is over. When this returns, the agent is gone.
@@ -126,6 +130,7 @@ impl TurnRun {
         handle: Handle<Outcome>,
         mut items: mpsc::Receiver<Item>,
         stop: &watch::Sender<Option<StopReason>>,
+        patience: Duration,
     ) -> Attempt {
         let ending = self.follow(&mut items).await;
         match ending {
@@ -142,24 +147,28 @@ impl TurnRun {
                         StopReason::Lease
                     }
                 }));
-                self.stop_agent(handle, items).await;
+                self.stop_agent(handle, items, patience).await;
                 attempt
             }
         }
     }
 
     /// Waits for the agent to obey, drops it when it does not in time.
-    async fn stop_agent(&self, handle: Handle<Outcome>, mut items: mpsc::Receiver<Item>) {
-        let kill_at = self.worker.authority.kill_at(self.lease.renewed());
-        let patience = STOP_PATIENCE.min(kill_at.saturating_sub(clock::boottime()));
-        let until = Instant::now() + patience;
+    async fn stop_agent(&self, handle: Handle<Outcome>, mut items: mpsc::Receiver<Item>, patience: Duration) {
+        let until = clock::boottime() + patience;
         // What it still says is heard and dropped, so that it can come to its end. The sink goes when the agent does.
         loop {
+            // Asked anew each time: the lease is renewed meanwhile.
+            let kill_at = self.worker.authority.kill_at(self.lease.renewed());
+            let left = until.min(kill_at).saturating_sub(clock::boottime());
             tokio::select! {
                 item = items.recv() => if item.is_none() { break },
-                () = tokio::time::sleep_until(until) => {
-                    handle.abort();
-                    break;
+                () = tokio::time::sleep(left) => {
+                    let kill_at = self.worker.authority.kill_at(self.lease.renewed());
+                    if until.min(kill_at) <= clock::boottime() {
+                        handle.abort();
+                        break;
+                    }
                 }
             }
         }
@@ -267,16 +276,31 @@ impl TurnRun {
     /// Carries out what the attempt led to; returns the metric label.
     async fn settle(&mut self, attempt: Attempt) -> &'static str {
         match attempt {
-            Attempt::Returned(Outcome::Ended(ending, message)) => self.end(end_of(ending), message, None).await,
+            Attempt::Returned(Outcome::Ended(ending, message, metadata)) => {
+                let end = end_of(ending);
+                self.end(Close {
+                    message,
+                    metadata,
+                    ..Close::plain(end)
+                })
+                .await
+            }
             Attempt::Returned(Outcome::Failed(reason, text)) => {
                 tracing::warn!(turn.id = %self.taken.record.turn, reason = reason.as_str(), text, "the agent failed");
-                self.end(End::Failed, None, Some(reason)).await
+                self.end(Close::failed(reason)).await
             }
-            Attempt::OverLimit => self.end(End::Failed, None, Some(FailReason::OutputLimit)).await,
-            Attempt::Overdue => self.end(End::Failed, None, Some(FailReason::DeadlineExceeded)).await,
+            Attempt::Returned(Outcome::Crashed(text)) => {
+                tracing::warn!(turn.id = %self.taken.record.turn, text, "the agent is gone in the middle of the turn");
+                match self.taken.record.policy {
+                    CrashPolicy::Fail => self.end(Close::failed(FailReason::AgentExited)).await,
+                    CrashPolicy::Restart => self.give_back(Why::Crash).await,
+                }
+            }
+            Attempt::OverLimit => self.end(Close::failed(FailReason::OutputLimit)).await,
+            Attempt::Overdue => self.end(Close::failed(FailReason::DeadlineExceeded)).await,
             Attempt::Canceled => {
                 self.draft.drop_waiting();
-                self.end(End::Canceled, None, None).await
+                self.end(Close::plain(End::Canceled)).await
             }
             Attempt::Lost => {
                 self.worker.metrics.leases_lost.inc();
@@ -292,11 +316,12 @@ impl TurnRun {
         }
     }
 
-    async fn end(&mut self, end: End, message: Option<a2a::Message>, reason: Option<FailReason>) -> &'static str {
+    async fn end(&mut self, close: Close) -> &'static str {
+        let end = close.end;
         let now = self.worker.stamp(&self.taken);
         let prev = self.draft.position();
         let nonce = Nonce(entropy::u64());
-        let ready = match self.draft.ending(&self.taken.record, nonce, end, message, reason, now) {
+        let ready = match self.draft.ending(&self.taken.record, nonce, close, now) {
             Ok(ready) => ready,
             Err(error) => {
                 tracing::error!(
@@ -323,7 +348,7 @@ impl TurnRun {
             Ok(EmitReply::Canceled) if end != End::Canceled => {
                 // The cancel came before the end: the order of the two scripts decides.
                 self.draft.drop_waiting();
-                Box::pin(self.end(End::Canceled, None, None)).await
+                Box::pin(self.end(Close::plain(End::Canceled))).await
             }
             Ok(EmitReply::Diverged) => self.give_back(Why::HandOver(FailReason::RedisUnavailable)).await,
             Ok(refused) => {
@@ -384,6 +409,7 @@ impl TurnRun {
 fn end_of(ending: Ending) -> End {
     match ending {
         Ending::Completed => End::Completed,
+        Ending::Canceled => End::Canceled,
         Ending::Failed => End::Failed,
         Ending::Rejected => End::Rejected,
         Ending::InputRequired => End::InputRequired,
