@@ -49,7 +49,7 @@ impl Process {
     /// An agent whose idle processes are at most `most`. `supervisor` is the binary with the subcommand `supervise`, this one
     /// when unset. Within a runtime.
     pub fn new(config: ProcessConfig, supervisor: Option<PathBuf>, tasks: &Tasks, most: usize) -> Self {
-        let kept = config.keep.map(|keep| Kept::new(keep, most, tasks));
+        let kept = config.keep.map(|keep| Kept::new(keep, config.kill_grace, most, tasks));
         Self {
             config,
             supervisor,
@@ -68,6 +68,8 @@ impl Process {
             Err(text) => return Outcome::Failed(FailReason::AgentError, text),
         };
         let mut child = match self.child(&turn).await {
+            // Dropped, a kept one too, when the turn must stop before it began.
+            Ok(_) if cancel.reason().is_some() => return stopped(),
             Ok(child) => child,
             Err(error) => return Outcome::Failed(FailReason::AgentError, error.to_string()),
         };

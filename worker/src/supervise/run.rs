@@ -17,10 +17,10 @@ use super::{EXEC, SUBCOMMAND, tree};
 
 /// The clock of deadlines goes on while the machine sleeps, that of timers does not: it is looked at so often.
 const LOOK: Duration = Duration::from_millis(500);
-/// How often what must die is looked for again.
+/// How soon what must die is looked for again.
 const AGAIN: Duration = Duration::from_millis(10);
-/// How many times in a row.
-const ROUNDS: usize = 32;
+/// How many times in a row, at first.
+const ROUNDS: u32 = 32;
 
 /// Runs a command and ends it; returns when nothing of it is left.
 pub(super) fn run(grace: Duration, command: &[OsString]) -> ExitCode {
@@ -63,6 +63,7 @@ async fn supervise(grace: Duration, command: &[OsString]) -> io::Result<()> {
         grace,
         deadline,
         stop: None,
+        killed: 0,
         worker: true,
     };
     loop {
@@ -112,6 +113,8 @@ struct Keeper {
     deadline: Deadline,
     /// When it must be dead, once it was told to stop.
     stop: Option<Duration>,
+    /// How often it was killed.
+    killed: u32,
     /// Whether the worker is there.
     worker: bool,
 }
@@ -151,13 +154,16 @@ impl Keeper {
             None => self.deadline.term,
         };
         if self.stop.is_some() && now >= due {
-            // What was forked meanwhile is found in the next round.
-            for _ in 0..ROUNDS {
+            // What was forked meanwhile is found in the next round. What the system does not let die is asked less and less often.
+            let rounds = ROUNDS >> self.killed.min(5);
+            let wait = AGAIN * (1 << self.killed.min(5));
+            self.killed = self.killed.saturating_add(1);
+            for _ in 0..rounds {
                 if tree::signal(Signal::KILL) == 0 {
                     break;
                 }
             }
-            return AGAIN;
+            return wait;
         }
         due.saturating_sub(now).clamp(Duration::from_millis(1), LOOK)
     }

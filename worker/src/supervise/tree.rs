@@ -3,7 +3,9 @@
 use std::collections::{HashMap, HashSet};
 
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, getpid, pidfd_open, pidfd_send_signal, wait};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, pidfd_open, pidfd_send_signal, wait,
+};
 
 use super::link::Exit;
 
@@ -52,10 +54,15 @@ pub(super) fn signal(signal: Signal) -> usize {
     let mine = descendants(getpid());
     for pid in &mine {
         // ORDER: the handle first, then the look whether its number still is one of ours: a number may be given away in between.
-        if let Ok(handle) = pidfd_open(*pid, PidfdFlags::empty())
-            && is_below(*pid)
-        {
-            let _ = pidfd_send_signal(handle, signal);
+        match pidfd_open(*pid, PidfdFlags::empty()) {
+            Ok(handle) if is_below(*pid) => {
+                let _ = pidfd_send_signal(handle, signal);
+            }
+            // Sandboxes that forbid handles.
+            Err(Errno::NOSYS | Errno::PERM) if is_below(*pid) => {
+                let _ = kill_process(*pid, signal);
+            }
+            Ok(_) | Err(_) => {}
         }
     }
     mine.len()
@@ -127,7 +134,7 @@ mod tests {
         let below = descendants(pid);
         assert_eq!(below.len(), 1);
         assert!(descendants(getpid()).contains(&pid) && is_below(pid) && is_below(below[0]));
-        rustix::process::kill_process(below[0], Signal::KILL).unwrap();
+        kill_process(below[0], Signal::KILL).unwrap();
         shell.wait().unwrap();
         assert!(!descendants(getpid()).contains(&pid));
         assert!(!is_below(Pid::INIT));

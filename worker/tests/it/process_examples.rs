@@ -19,6 +19,24 @@ fn examples_are_short() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_program_of_the_five_minutes_works() {
+    let page = std::fs::read_to_string(format!("{}/../docs/agents.md", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    let (_, block) = page.split_once("```python\n").unwrap();
+    let program: String = block
+        .lines()
+        .take_while(|line| line.trim() != "```")
+        .map(|line| format!("{}\n", line.trim_start()))
+        .collect();
+    let (world, mark) = (World::start().await, Mark::new());
+    let file = mark.path("echo.py");
+    std::fs::write(&file, program).unwrap();
+    let table = format!("[a]\nkind = \"process\"\ncommand = [\"python3\", \"{}\"]\n", file.display());
+    let _worker = RunningWorker::start_with(&world.redis.url(), &[], &table).await;
+    let turn = world.ask("c-1", "hello", CrashPolicy::Fail).await;
+    assert_eq!(answer(&world.until_over(turn.task).await), "You said: hello");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_python_example_answers_and_knows_what_was_said() {
     for more in ["", "keep = \"10m\""] {
         let (world, mark) = (World::start().await, Mark::new());

@@ -1,6 +1,6 @@
 //! One process under its supervisor: started, spoken to, watched, and surely ended.
 //!
-//! Dropping it closes the control socket, and the supervisor then ends the tree; [`Child::end`] also waits for that.
+//! [`Child::end`] ends it and waits until nothing of it is left; dropping it kills it without waiting.
 
 use std::collections::VecDeque;
 use std::io;
@@ -101,6 +101,8 @@ pub(super) struct Child {
     pub(super) lines: Lines<BufReader<ChildStdout>>,
     pub(super) fate: Fate,
     pid: Option<Pid>,
+    /// Whether it was told to stop, and nobody waits for it.
+    told: bool,
     log: Arc<Mutex<Log>>,
     _pump: AbortOnDrop<()>,
     pumped: oneshot::Receiver<()>,
@@ -110,6 +112,10 @@ pub(super) struct Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
+        // Whoever had no time to end it in order goes on as if it were gone: so it is killed at once.
+        if !self.fate.gone && !self.told {
+            self.stop(Duration::ZERO);
+        }
         self.link.close();
     }
 }
@@ -165,6 +171,7 @@ pub(super) fn start(
         lines: Lines::new(BufReader::with_capacity(READ_AHEAD, stdout), config.max_line.as_len()),
         fate: Fate::default(),
         pid: None,
+        told: false,
         log,
         _pump: tasks::background(tasks, "agent stderr", Kind::BestEffort, reading),
         pumped,
@@ -217,6 +224,12 @@ impl Child {
                 self.fate.gone = true;
             }
         }
+    }
+
+    /// Lets it end by itself: SIGTERM now, SIGKILL after this. Nobody waits for it.
+    pub(super) fn dismiss(mut self, within: Duration) {
+        self.stop(within);
+        self.told = true;
     }
 
     /// Whether it lives and has said nothing since its last turn.

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::child::Child;
 use crate::agent::Turn;
 
-/// How often idle processes are looked at. Their supervisors end them on time; this only forgets them.
+/// How often idle processes are looked at. Their supervisors end them on time by themselves, should this worker not be able to.
 const LOOK: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -27,6 +27,7 @@ struct Idle {
 #[derive(Debug)]
 pub(super) struct Kept {
     keep: Duration,
+    grace: Duration,
     most: usize,
     tasks: Tasks,
     idle: Mutex<HashMap<ContextKey, Idle>>,
@@ -34,9 +35,10 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    pub(super) fn new(keep: Duration, most: usize, tasks: &Tasks) -> Arc<Self> {
+    pub(super) fn new(keep: Duration, grace: Duration, most: usize, tasks: &Tasks) -> Arc<Self> {
         let kept = Arc::new(Self {
             keep,
+            grace,
             most: most.max(1),
             tasks: tasks.clone(),
             idle: Mutex::default(),
@@ -91,9 +93,15 @@ async fn sweep(kept: Weak<Kept>, tasks: Tasks) {
         };
         let Some(kept) = kept.upgrade() else { return };
         let now = Instant::now();
-        // Dropping a child closes its control socket; its supervisor does the rest.
-        kept.idle()
-            .retain(|_, idle| !draining && idle.until > now && idle.child.is_quiet());
+        let over = |idle: &mut Idle| draining || idle.until <= now || !idle.child.is_quiet();
+        let leaving: Vec<Idle> = kept
+            .idle()
+            .extract_if(|_, idle| over(idle))
+            .map(|(_, idle)| idle)
+            .collect();
+        for idle in leaving {
+            idle.child.dismiss(kept.grace);
+        }
         if draining {
             return;
         }
