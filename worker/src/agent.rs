@@ -20,7 +20,7 @@ use tokio::sync::watch;
 
 use crate::runner::leases::Guard;
 use crate::runner::past::Past;
-pub use crate::runner::sink::{EventSink, Metadata, SinkClosed};
+pub use crate::runner::sink::{EventSink, Metadata, SESSION_BYTES, SESSION_ITEMS, SessionError, SinkClosed};
 
 /// What an agent is given.
 #[derive(Debug, Clone)]
@@ -53,6 +53,14 @@ impl Turn {
     /// [`StoreError`]; it may be asked again.
     pub async fn past(&self) -> Result<(Task, Vec<Message>), StoreError> {
         self.past.load().await
+    }
+
+    /// The items (JSON) of the agent's session in this context as it was when the turn began. To be asked before any are added.
+    ///
+    /// # Errors
+    /// [`StoreError`]; it may be asked again.
+    pub async fn session(&self) -> Result<Vec<Vec<u8>>, StoreError> {
+        self.past.session().await
     }
 }
 

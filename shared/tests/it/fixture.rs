@@ -474,6 +474,8 @@ impl Running {
             open,
             snapshot: None,
             events,
+            agent: &self.taken.record.agent,
+            session: None,
         }
     }
 

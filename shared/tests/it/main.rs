@@ -18,4 +18,5 @@ mod probe;
 mod record;
 mod replies;
 mod scenes;
+mod sessions;
 mod takes;

@@ -16,12 +16,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use a2a::{Message, Task};
 use relevo_shared::agents::ProcessConfig;
 use relevo_shared::domain::reason::FailReason;
 use relevo_shared::domain::record::CrashPolicy;
 use relevo_shared::platform::tasks::Tasks;
-use relevo_shared::store::Retry;
+use relevo_shared::store::{Retry, StoreError};
 
 use super::{Agent, CancelToken, Ending, EventSink, Outcome, Running, StopReason, Turn};
 use crate::runner::write::back_off;
@@ -29,7 +28,7 @@ use child::{Child, SLACK, start};
 pub(crate) use env::check;
 use keep::Kept;
 use talk::{Talk, Verdict};
-use wire::Said;
+use wire::{Past, Said};
 
 /// A larger last message goes ahead of the end, as events that can be cut.
 const LARGE: usize = 128 << 10;
@@ -60,7 +59,7 @@ impl Process {
 
     async fn turn(&self, turn: Turn, sink: &EventSink, cancel: &CancelToken) -> Outcome {
         let line = match past(&turn, cancel).await {
-            Ok((task, history)) => wire::turn(&turn, &task, &history),
+            Ok(past) => wire::turn(&turn, &past),
             Err(outcome) => return outcome,
         };
         let line = match line {
@@ -169,10 +168,10 @@ impl Agent for Process {
 }
 
 /// What was before the turn, as soon as Redis says it.
-async fn past(turn: &Turn, cancel: &CancelToken) -> Result<(Task, Vec<Message>), Outcome> {
+async fn past(turn: &Turn, cancel: &CancelToken) -> Result<Past, Outcome> {
     let mut tries = 0;
     loop {
-        match turn.past().await {
+        match read_past(turn).await {
             Ok(past) => return Ok(past),
             Err(error) if error.retry() == Retry::Later => tokio::select! {
                 () = back_off(tries) => tries += 1,
@@ -181,6 +180,17 @@ async fn past(turn: &Turn, cancel: &CancelToken) -> Result<(Task, Vec<Message>),
             Err(error) => return Err(Outcome::Crashed(error.to_string())),
         }
     }
+}
+
+async fn read_past(turn: &Turn) -> Result<Past, StoreError> {
+    let (task, history) = turn.past().await?;
+    let item = |bytes: &Vec<u8>| {
+        serde_json::from_slice(bytes).map_err(|error| StoreError::Refused {
+            rule: format!("a session holds what is no JSON: {error}"),
+        })
+    };
+    let session = turn.session().await?.iter().map(item).collect::<Result<_, _>>()?;
+    Ok(Past { task, history, session })
 }
 
 /// What a run returns that was told to stop: nobody reads it.
@@ -210,6 +220,6 @@ async fn outcome(said: Said, turn: &Turn, sink: &EventSink) -> Outcome {
             Outcome::Ended(Ending::Failed, Some(message), Some(metadata))
         }
         // Never an end.
-        Said::Status { .. } | Said::Artifact { .. } => stopped(),
+        Said::Status { .. } | Said::Artifact { .. } | Said::Session { .. } => stopped(),
     }
 }

@@ -10,7 +10,7 @@ use relevo_shared::domain::reason::FailReason;
 use relevo_shared::domain::record::TurnRecord;
 use relevo_shared::domain::state::End;
 use relevo_shared::ids::{Cursor, EntryId, Nonce};
-use relevo_shared::store::{NewEvent, Open, Taken};
+use relevo_shared::store::{NewEvent, Open, SessionItems, Taken};
 
 use super::sink::{Item, Metadata};
 
@@ -44,6 +44,7 @@ pub(crate) struct Draft {
     /// The task as the journal has it.
     written: Fold,
     events: Vec<(NewEvent, StreamResponse)>,
+    session: Option<SessionItems>,
     bytes: usize,
     open: Open,
     state: TaskState,
@@ -91,6 +92,7 @@ pub(crate) struct Ready {
     pub(crate) state: TaskState,
     pub(crate) stamp: u64,
     pub(crate) events: Vec<NewEvent>,
+    pub(crate) session: Option<SessionItems>,
     pub(crate) after: Fold,
     pub(crate) snapshot: bool,
 }
@@ -105,6 +107,7 @@ impl Draft {
             limits,
             written: Fold::resume(taken.last, taken.number, state, base),
             events: Vec::new(),
+            session: None,
             bytes: 0,
             open: Open::No,
             state: TaskState::Working,
@@ -132,7 +135,7 @@ impl Draft {
 
     /// Whether nothing waits.
     pub(crate) fn is_empty(&self) -> bool {
-        self.events.is_empty()
+        self.events.is_empty() && self.session.is_none()
     }
 
     /// Whether it is time to send whatever the clock says.
@@ -149,6 +152,7 @@ impl Draft {
     pub(crate) fn push(&mut self, record: &TurnRecord, item: Item, now: u64) -> Result<(), OverLimit> {
         let room = self.limits.event_bytes.saturating_sub(ENVELOPE).max(1);
         match item {
+            Item::Session { items, .. } => self.set_session(items),
             Item::Status {
                 state,
                 message,
@@ -209,6 +213,16 @@ impl Draft {
         Ok(())
     }
 
+    /// Adds session items to what waits: they are written before anything else is added.
+    pub(crate) fn set_session(&mut self, items: SessionItems) {
+        self.session = Some(items);
+    }
+
+    /// Takes back session items that were refused.
+    pub(crate) fn drop_session(&mut self) {
+        self.session = None;
+    }
+
     fn limited(&mut self, event: Event, now: u64) -> Result<(), OverLimit> {
         self.stamp = self.stamp.max(now);
         let size = self.add(event);
@@ -237,6 +251,7 @@ impl Draft {
 
     /// Throws away what waits. What opens the attempt stays.
     pub(crate) fn drop_waiting(&mut self) {
+        self.session = None;
         let keep = usize::from(self.open != Open::No);
         self.events.truncate(keep);
         self.bytes = self.events.iter().map(|(event, _)| event.bytes.len()).sum();
@@ -306,6 +321,7 @@ impl Draft {
             state,
             stamp: self.stamp,
             events: new,
+            session: self.session.clone(),
             after,
             snapshot,
         })
@@ -322,6 +338,7 @@ impl Draft {
         self.written = ready.after;
         self.open = Open::No;
         self.events.clear();
+        self.session = None;
         self.bytes = 0;
     }
 }

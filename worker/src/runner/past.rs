@@ -40,4 +40,13 @@ impl Past {
         history.retain(|message| message.message_id != record.message.message_id);
         Ok((task, history))
     }
+
+    /// The items of the agent's session as it was when the turn began.
+    pub(crate) async fn session(&self) -> Result<Vec<Vec<u8>>, StoreError> {
+        let taken = &self.taken;
+        let record = &taken.record;
+        self.store
+            .read_session(taken.partition, &taken.context, &record.agent, record.turn)
+            .await
+    }
 }

@@ -8,7 +8,8 @@ use a2a::{Artifact, Message, Part, TaskState};
 use relevo_shared::domain::class::Class;
 use relevo_shared::domain::event;
 use relevo_shared::domain::record::TurnRecord;
-use tokio::sync::mpsc;
+use relevo_shared::store::SessionItems;
+use tokio::sync::{mpsc, oneshot};
 
 /// How many items wait for the runner at the most.
 const WAITING: usize = 64;
@@ -17,7 +18,7 @@ const WAITING: usize = 64;
 pub type Metadata = HashMap<String, serde_json::Value>;
 
 /// What an agent produced.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug)]
 pub(crate) enum Item {
     /// A status.
     Status {
@@ -41,7 +42,33 @@ pub(crate) enum Item {
         /// What the event carries beside it.
         metadata: Option<Metadata>,
     },
+    /// Items for the session, written with everything before them.
+    Session {
+        /// The items.
+        items: SessionItems,
+        /// Told how long the session is then.
+        written: oneshot::Sender<Result<u64, SessionError>>,
+    },
 }
+
+/// Items were not added to a session. Nothing was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SessionError {
+    /// It is not as long as it was said to be.
+    #[error("the session has {0} items")]
+    Length(u64),
+    /// It would have too many items.
+    #[error("a session has at most {SESSION_ITEMS} items")]
+    TooMany,
+    /// Too much at once.
+    #[error("items of more than {SESSION_BYTES} bytes cannot be added at once")]
+    TooLarge,
+}
+
+/// Most items of a session.
+pub const SESSION_ITEMS: u64 = 10_000;
+/// Most bytes that are added to one at once.
+pub const SESSION_BYTES: usize = 1 << 20;
 
 /// The runner does not listen any more: the turn is over for this agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -160,6 +187,24 @@ impl EventSink {
             metadata,
         })
         .await
+    }
+
+    /// Adds items (JSON) to the agent's session in this context, with the events before them, and waits until they are written.
+    /// `expect` is how long the session must be. Returns how long it is then.
+    ///
+    /// # Errors
+    /// [`SinkClosed`] when the turn is over for this agent; inside, [`SessionError`].
+    pub async fn session(&self, items: Vec<Vec<u8>>, expect: u64) -> Result<Result<u64, SessionError>, SinkClosed> {
+        if expect.saturating_add(items.len() as u64) > SESSION_ITEMS {
+            return Ok(Err(SessionError::TooMany));
+        }
+        if items.iter().map(Vec::len).sum::<usize>() > SESSION_BYTES {
+            return Ok(Err(SessionError::TooLarge));
+        }
+        let (written, answer) = oneshot::channel();
+        let items = SessionItems { expect, items };
+        self.send(Item::Session { items, written }).await?;
+        answer.await.or(Err(SinkClosed))
     }
 
     async fn send(&self, item: Item) -> Result<(), SinkClosed> {

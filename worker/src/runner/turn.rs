@@ -12,14 +12,14 @@ use relevo_shared::janitor::{GivenBack, Why, give_back};
 use relevo_shared::platform::shutdown::Phase;
 use relevo_shared::platform::tasks::{self, Handle, Kind};
 use relevo_shared::platform::{clock, entropy};
-use relevo_shared::store::{EmitReply, Retry, Taken};
-use tokio::sync::{mpsc, watch};
+use relevo_shared::store::{EmitReply, Retry, SessionItems, Taken};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use super::draft::{Close, Draft, OverLimit};
 use super::leases::{Guard, Lease, News};
 use super::past::Past;
-use super::sink::{EventSink, Item};
+use super::sink::{EventSink, Item, SessionError};
 use super::take::Worker;
 use super::write;
 use crate::agent::{CancelToken, Ending, Outcome, StopReason, Turn};
@@ -58,6 +58,8 @@ pub(crate) struct TurnRun {
     lease: Arc<Lease>,
     news: watch::Receiver<News>,
     draft: Draft,
+    /// How long the session is, when it was said to be of another length.
+    other_length: Option<u64>,
     started: Instant,
 }
 
@@ -71,6 +73,7 @@ impl TurnRun {
             lease,
             news,
             draft,
+            other_length: None,
             started: Instant::now(),
         }
     }
@@ -206,7 +209,16 @@ impl TurnRun {
                     }
                 }
                 item = items.recv() => {
-                    let Some(item) = item else { return None };
+                    let item = match item {
+                        None => return None,
+                        Some(Item::Session { items, written }) => {
+                            if let Some(over) = self.write_session(items, written).await {
+                                return Some(over);
+                            }
+                            continue;
+                        }
+                        Some(item) => item,
+                    };
                     if self.draft.is_empty() {
                         flush_at = Instant::now() + BATCH_WAIT;
                     }
@@ -220,6 +232,26 @@ impl TurnRun {
                 }
             }
         }
+    }
+
+    /// Writes session items with everything that waits, and tells the agent.
+    async fn write_session(
+        &mut self,
+        items: SessionItems,
+        written: oneshot::Sender<Result<u64, SessionError>>,
+    ) -> Option<Attempt> {
+        let length = items.expect.saturating_add(items.items.len() as u64);
+        self.draft.set_session(items);
+        let over = self.flush().await;
+        if over.is_none() {
+            let answer = self
+                .other_length
+                .take()
+                .map_or(Ok(length), |length| Err(SessionError::Length(length)));
+            // An agent that is gone needs no answer.
+            let _ = written.send(answer);
+        }
+        over
     }
 
     fn authority_left(&self) -> Duration {
@@ -247,6 +279,11 @@ impl TurnRun {
                 self.draft.written(ready);
                 None
             }
+            Ok(EmitReply::Session { length }) => {
+                self.draft.drop_session();
+                self.other_length = Some(length);
+                None
+            }
             Ok(refused) => Some(self.refused("emit", &refused)),
             Err(error) => Some(internal(&error)),
         }
@@ -265,7 +302,7 @@ impl TurnRun {
     fn refused(&self, script: &str, reply: &EmitReply) -> Attempt {
         match reply {
             EmitReply::Canceled => Attempt::Canceled,
-            EmitReply::Diverged => Attempt::Diverged,
+            EmitReply::Diverged | EmitReply::Session { .. } => Attempt::Diverged,
             EmitReply::Fenced | EmitReply::Done { .. } => {
                 self.worker.metrics.fenced.with_label_values(&[script]).inc();
                 Attempt::Lost

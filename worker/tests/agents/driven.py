@@ -76,6 +76,11 @@ def do(word, value):
         line = json.loads(sys.stdin.readline())
         with open(value, "w") as file:
             file.write(json.dumps(line))
+    elif word == "remember":
+        expect = turn["session"]["length"]
+        say(type="session", items=[value], expect=expect)
+        turn["session"]["length"] = json.loads(sys.stdin.readline())["length"]
+        assert turn["session"]["length"] == expect + 1
     elif word == "pid":
         say(type="status", message=text(f"pid={os.getpid()};"))
     elif word == "turn":

@@ -14,4 +14,5 @@ mod process_examples;
 mod process_harness;
 mod process_life;
 mod process_lines;
+mod process_sessions;
 mod turns;

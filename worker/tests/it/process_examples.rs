@@ -30,7 +30,10 @@ async fn the_program_of_the_five_minutes_works() {
     let (world, mark) = (World::start().await, Mark::new());
     let file = mark.path("echo.py");
     std::fs::write(&file, program).unwrap();
-    let table = format!("[a]\nkind = \"process\"\ncommand = [\"python3\", \"{}\"]\n", file.display());
+    let table = format!(
+        "[a]\nkind = \"process\"\ncommand = [\"python3\", \"{}\"]\n",
+        file.display()
+    );
     let _worker = RunningWorker::start_with(&world.redis.url(), &[], &table).await;
     let turn = world.ask("c-1", "hello", CrashPolicy::Fail).await;
     assert_eq!(answer(&world.until_over(turn.task).await), "You said: hello");

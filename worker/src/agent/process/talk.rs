@@ -123,6 +123,14 @@ impl Talk<'_> {
                 last_chunk,
                 metadata,
             } => self.sink.artifact_with(artifact, append, last_chunk, metadata).await,
+            Said::Session { items, expect } => match self.sink.session(items, expect).await {
+                Ok(Ok(length)) => {
+                    self.child.input.push(&wire::committed(length));
+                    Ok(())
+                }
+                Ok(Err(refused)) => return Some(Verdict::Broken(refused.to_string())),
+                Err(closed) => Err(closed),
+            },
             Said::End(ending, message, metadata) => {
                 return Some(Verdict::Ended(Said::End(ending, self.with_id(message), metadata)));
             }

@@ -5,6 +5,7 @@ use relevo_shared::domain::event::TURN;
 use relevo_shared::domain::reason::FailReason;
 use relevo_shared::domain::record::TurnRecord;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use crate::agent::{Ending, Metadata, StopReason, Turn};
@@ -13,6 +14,14 @@ use crate::agent::{Ending, Metadata, StopReason, Turn};
 pub(super) const LONGEST_IN: usize = 4 << 20;
 /// Metadata keys that only the server writes.
 const RESERVED: &str = "urn:relevo:a2a:";
+
+/// What was before a turn.
+#[derive(Debug)]
+pub(super) struct Past {
+    pub(super) task: Task,
+    pub(super) history: Vec<Message>,
+    pub(super) session: Vec<Box<RawValue>>,
+}
 
 /// What a process said.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,6 +39,8 @@ pub(super) enum Said {
         last_chunk: bool,
         metadata: Option<Metadata>,
     },
+    /// Something to remember in this context.
+    Session { items: Vec<Vec<u8>>, expect: u64 },
     /// The turn is over.
     End(Ending, Option<Message>, Option<Metadata>),
     /// The turn went wrong.
@@ -55,6 +66,13 @@ enum Line {
         #[serde(default)]
         last_chunk: bool,
         metadata: Option<Metadata>,
+        #[serde(flatten)]
+        place: Place,
+    },
+    #[serde(rename_all = "camelCase")]
+    Session {
+        items: Vec<Value>,
+        expect: u64,
         #[serde(flatten)]
         place: Place,
     },
@@ -143,6 +161,12 @@ pub(super) fn read(line: &[u8], record: &TurnRecord) -> Result<Said, String> {
                 last_chunk,
                 metadata: checked(metadata)?,
             })
+        }
+        Line::Session { items, expect, place } => {
+            place.check(record)?;
+            // Numbers and texts come back as they are; the space between them does not.
+            let items = items.iter().map(|item| item.to_string().into_bytes()).collect();
+            Ok(Said::Session { items, expect })
         }
         Line::End {
             state,
@@ -244,13 +268,19 @@ struct TurnLine<'a> {
     /// Whether the oldest messages were left out, so that the line fits.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     history_cut: bool,
-    session: Value,
+    session: SessionLine<'a>,
     principal: Value,
     accepted_output_modes: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]
     traceparent: Option<&'a str>,
     #[serde(skip_serializing_if = "std::collections::BTreeMap::is_empty")]
     metadata: &'a std::collections::BTreeMap<String, Value>,
+}
+
+#[derive(Serialize)]
+struct SessionLine<'a> {
+    length: usize,
+    items: &'a [Box<RawValue>],
 }
 
 #[derive(Serialize)]
@@ -265,7 +295,7 @@ struct TurnIds<'a> {
 }
 
 /// The line that begins a turn, its end included. The oldest messages of the history are left out when it would be too long.
-pub(super) fn turn(turn: &Turn, task: &Task, history: &[Message]) -> Result<Vec<u8>, String> {
+pub(super) fn turn(turn: &Turn, past: &Past) -> Result<Vec<u8>, String> {
     let record = &turn.record;
     let id = record.turn.to_string();
     let sender = turn.sender();
@@ -280,11 +310,14 @@ pub(super) fn turn(turn: &Turn, task: &Task, history: &[Message]) -> Result<Vec<
             deadline_ms: record.deadline,
         },
         context: json!({ "id": record.context_id }),
-        task,
+        task: &past.task,
         message: &record.message,
-        history,
+        history: &past.history,
         history_cut: false,
-        session: json!({ "length": 0, "items": [] }),
+        session: SessionLine {
+            length: past.session.len(),
+            items: &past.session,
+        },
         principal: json!({ "subject": sender.subject, "tenant": sender.tenant, "scopes": sender.scopes }),
         accepted_output_modes: &record.accepted_output_modes,
         traceparent: record.traceparent.as_deref(),
@@ -303,6 +336,11 @@ pub(super) fn turn(turn: &Turn, task: &Task, history: &[Message]) -> Result<Vec<
         line.history = line.history.get(half..).unwrap_or_default();
         line.history_cut = true;
     }
+}
+
+/// The answer to a `session` line, its end included.
+pub(super) fn committed(length: u64) -> Vec<u8> {
+    format!("{{\"type\":\"committed\",\"length\":{length}}}\n").into_bytes()
 }
 
 /// The line that asks a process to stop, its end included.
