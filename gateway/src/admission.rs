@@ -1,12 +1,17 @@
-//! Whether new work is taken: the cluster's backlog, looked at a few times a second, against its limit.
+//! Whether new work is taken: the cluster's backlog and Redis' memory, looked at a few times a second, and what a scope has
+//! running, against their limits.
 //!
 //! Refuses to count anything itself: the numbers come from Redis, so every gateway judges alike, late by a moment. When
 //! Redis does not answer, the last number stands; the submit itself will say that Redis is away.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use relevo_shared::store::Overview;
+use relevo_shared::ids::ScopeKey;
+use relevo_shared::platform::config::LimitSettings;
+use relevo_shared::store::{Overview, Store};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::error::{ApiError, Overload};
@@ -17,6 +22,14 @@ use crate::services::Services;
 const LOOK: Duration = Duration::from_millis(200);
 /// How often it is looked at while it is far from the limit: 64 partitions cost Redis about 0.2 ms.
 const RELAXED: Duration = Duration::from_secs(2);
+/// How often memory is looked at.
+const MEMORY: Duration = Duration::from_secs(1);
+/// How long the count of a scope is good.
+const FRESH: Duration = Duration::from_millis(200);
+/// Most scopes whose count is remembered.
+const SCOPES: usize = 10_000;
+/// A partition may hold this many times its share of a scope's limit: contexts do not spread evenly.
+const SHARE: u64 = 4;
 /// Bounds of Retry-After.
 const SHORTEST: u64 = 1;
 const LONGEST: u64 = 60;
@@ -24,38 +37,106 @@ const LONGEST: u64 = 60;
 /// The judge of new work.
 #[derive(Debug)]
 pub(crate) struct Admission {
-    limit: u64,
+    limits: LimitSettings,
     backlog: AtomicU64,
+    /// Used memory of Redis over its limit, in millionths.
+    memory: AtomicU64,
+    /// Turns that this gateway submitted since the last look.
+    submitted: AtomicU64,
     /// Turns that leave the queues per second, times 1,000, as measured.
     rate: AtomicU64,
+    /// What scopes had live when it was last looked at.
+    scopes: Mutex<HashMap<ScopeKey, (Instant, u64)>>,
 }
 
 impl Admission {
-    pub(crate) fn new(limit: u64) -> Self {
+    pub(crate) fn new(limits: LimitSettings) -> Self {
         Self {
-            limit,
+            limits,
             backlog: AtomicU64::new(0),
+            memory: AtomicU64::new(0),
+            submitted: AtomicU64::new(0),
             rate: AtomicU64::new(0),
+            scopes: Mutex::default(),
         }
     }
 
-    /// Says whether a turn may be submitted.
+    /// Says whether a turn may be submitted, as far as the cluster is concerned.
     pub(crate) fn admit(&self) -> Result<(), ApiError> {
         let backlog = self.backlog.load(Ordering::Relaxed);
-        if backlog < self.limit {
+        if backlog >= self.limits.backlog {
+            return Err(refused(Overload::Backlog, self.wait(backlog)));
+        }
+        #[expect(clippy::cast_precision_loss, reason = "millionths of a share")]
+        let memory = self.memory.load(Ordering::Relaxed) as f64 / 1e6;
+        if memory > self.limits.redis_memory {
+            return Err(refused(Overload::Memory, self.wait(self.limits.backlog)));
+        }
+        Ok(())
+    }
+
+    /// Says whether a scope may have another turn. Its exact count is judged by the submit, for its partition.
+    pub(crate) async fn admit_scope(&self, store: &Store, scope: &ScopeKey) -> Result<(), ApiError> {
+        let limit = self.limits.scope_turns;
+        if limit == 0 {
             return Ok(());
         }
-        Err(ApiError::Unavailable {
-            why: Overload::Backlog,
-            retry_after: Duration::from_secs(self.wait(backlog)),
-            unknown: None,
-            source: None,
-        })
+        let live = match self.known(scope) {
+            Some(live) => live,
+            None => {
+                let live = store.live_turns(scope).await?;
+                self.remember(scope, live);
+                live
+            }
+        };
+        if live >= limit {
+            return Err(self.over_limit());
+        }
+        // What is admitted here counts at once; what other gateways admit, at the next look.
+        let mut scopes = self.scopes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, live)) = scopes.get_mut(scope) {
+            *live += 1;
+        }
+        Ok(())
+    }
+
+    /// The refusal of a scope that has as many turns as it may have.
+    pub(crate) fn over_limit(&self) -> ApiError {
+        refused(Overload::Scope, self.wait(self.limits.backlog))
+    }
+
+    /// Most live turns of a scope in one partition, if they are limited.
+    pub(crate) fn scope_share(&self, partitions: u16) -> Option<u64> {
+        let limit = self.limits.scope_turns;
+        (limit > 0).then(|| (limit * SHARE).div_ceil(u64::from(partitions)).clamp(1, limit))
+    }
+
+    /// A turn was submitted here.
+    pub(crate) fn submitted(&self) {
+        self.submitted.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn known(&self, scope: &ScopeKey) -> Option<u64> {
+        let scopes = self.scopes.lock().unwrap_or_else(PoisonError::into_inner);
+        scopes
+            .get(scope)
+            .filter(|(at, _)| at.elapsed() < FRESH)
+            .map(|(_, live)| *live)
+    }
+
+    fn remember(&self, scope: &ScopeKey, live: u64) {
+        let mut scopes = self.scopes.lock().unwrap_or_else(PoisonError::into_inner);
+        if scopes.len() >= SCOPES {
+            scopes.retain(|_, (at, _)| at.elapsed() < FRESH);
+        }
+        if scopes.len() < SCOPES {
+            scopes.insert(scope.clone(), (Instant::now(), live));
+        }
     }
 
     /// Seconds until a tenth of the limit is free at the measured rate.
     fn wait(&self, backlog: u64) -> u64 {
-        let over = backlog.saturating_sub(self.limit) + self.limit / 10 + 1;
+        let over = backlog.saturating_sub(self.limits.backlog) + self.limits.backlog / 10 + 1;
         let rate = self.rate.load(Ordering::Relaxed);
         over.saturating_mul(1_000)
             .checked_div(rate)
@@ -64,28 +145,56 @@ impl Admission {
     }
 
     fn close_to_limit(&self) -> bool {
-        self.backlog.load(Ordering::Relaxed) >= self.limit / 2
+        self.backlog.load(Ordering::Relaxed) >= self.limits.backlog / 2
     }
 
+    /// Takes a look over. What left is what came in here and is not there any more: other gateways' turns make the rate
+    /// look smaller than it is, never larger.
     fn observe(&self, backlog: u64, since: Duration) {
+        let came = self.submitted.swap(0, Ordering::Relaxed);
         let before = self.backlog.swap(backlog, Ordering::Relaxed);
         let ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX).max(1);
-        // Only what shrinks is seen; under a constant backlog the wait is the longest, which is right: nothing is free.
-        let left = before.saturating_sub(backlog).saturating_mul(1_000_000) / ms;
+        let left = (before + came).saturating_sub(backlog).saturating_mul(1_000_000) / ms;
         let rate = self.rate.load(Ordering::Relaxed);
         self.rate.store((rate * 3 + left) / 4, Ordering::Relaxed);
     }
+
+    fn observe_memory(&self, share: Option<f64>) {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a share, bounded"
+        )]
+        let millionths = (share.unwrap_or(0.0).clamp(0.0, 1e3) * 1e6) as u64;
+        self.memory.store(millionths, Ordering::Relaxed);
+    }
 }
 
-/// Keeps the backlog known, and its gauges, for as long as it is polled.
+fn refused(why: Overload, seconds: u64) -> ApiError {
+    ApiError::Unavailable {
+        why,
+        retry_after: Duration::from_secs(seconds),
+        unknown: None,
+        source: None,
+    }
+}
+
+/// Keeps the backlog and memory known, and their gauges, for as long as it is polled.
 pub(crate) async fn watch(services: Services) {
     let pools = services.agents.pools();
     let admission = &services.admission;
     let mut looks = interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut last: Option<Instant> = None;
+    let (mut last, mut memory): (Option<Instant>, Option<Instant>) = (None, None);
     loop {
         looks.tick().await;
+        if memory.is_none_or(|at| at.elapsed() >= MEMORY) {
+            match services.store.memory_share().await {
+                Ok(share) => admission.observe_memory(share),
+                Err(error) => tracing::debug!(error = &error as &dyn std::error::Error, "memory is not known"),
+            }
+            memory = Some(Instant::now());
+        }
         let rests = !admission.close_to_limit() && last.is_some_and(|last| last.elapsed() < RELAXED);
         if rests {
             continue;
@@ -113,6 +222,56 @@ fn show(metrics: &GatewayMetrics, overview: &Overview) {
 mod tests {
     use super::*;
 
+    fn limits() -> LimitSettings {
+        LimitSettings {
+            backlog: 100,
+            ..LimitSettings::default()
+        }
+    }
+
+    #[test]
+    fn a_nearly_full_redis_takes_no_new_work() {
+        let admission = Admission::new(limits());
+        admission.observe_memory(Some(0.849));
+        assert!(admission.admit().is_ok());
+        admission.observe_memory(Some(0.851));
+        assert!(matches!(
+            admission.admit(),
+            Err(ApiError::Unavailable {
+                why: Overload::Memory,
+                ..
+            })
+        ));
+        admission.observe_memory(None);
+        assert!(admission.admit().is_ok());
+    }
+
+    #[test]
+    fn a_partition_may_hold_four_times_its_share_of_a_scope() {
+        let of = |scope_turns| {
+            Admission::new(LimitSettings {
+                scope_turns,
+                ..limits()
+            })
+            .scope_share(64)
+        };
+        assert_eq!(
+            (of(0), of(1), of(16), of(64), of(6_400)),
+            (None, Some(1), Some(1), Some(4), Some(400))
+        );
+    }
+
+    #[test]
+    fn turns_that_come_and_go_count_for_the_rate() {
+        let admission = Admission::new(limits());
+        admission.observe(100, Duration::from_secs(1));
+        for _ in 0..20 {
+            (0..50).for_each(|_| admission.submitted());
+            admission.observe(100, Duration::from_secs(1));
+        }
+        assert_eq!(retry_after(&admission), Some(1), "50 turns a second leave the queues");
+    }
+
     fn retry_after(admission: &Admission) -> Option<u64> {
         match admission.admit() {
             Err(ApiError::Unavailable {
@@ -126,7 +285,7 @@ mod tests {
 
     #[test]
     fn work_is_refused_from_the_limit_on() {
-        let admission = Admission::new(100);
+        let admission = Admission::new(limits());
         assert_eq!(retry_after(&admission), None);
         admission.observe(99, LOOK);
         assert_eq!(retry_after(&admission), None);
@@ -136,7 +295,7 @@ mod tests {
 
     #[test]
     fn the_time_to_come_back_follows_the_measured_rate() {
-        let admission = Admission::new(100);
+        let admission = Admission::new(limits());
         admission.observe(200, Duration::from_secs(1));
         for backlog in [180, 160, 140, 120] {
             admission.observe(backlog, Duration::from_secs(1));

@@ -7,6 +7,7 @@
 mod accept;
 mod watch;
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,12 +22,11 @@ use relevo_shared::platform::readiness::Readiness;
 use relevo_shared::platform::ready_file::{ReadyFile, ReadyFileError};
 use relevo_shared::platform::shutdown::Shutdown;
 use relevo_shared::platform::tasks::{self, AbortOnDrop, Kind, Tasks};
-use relevo_shared::store::{Store, StoreError, StoreMetrics};
+use relevo_shared::store::{ConnectOptions, Keep, RedisClock, Store, StoreError, StoreMetrics, millis};
 use tokio::net::TcpListener;
 use tokio::time::{Instant, timeout_at};
 
 use crate::admission::{self, Admission};
-use crate::clock::RedisClock;
 use crate::config::Config;
 use crate::drain::Drain;
 use crate::hub::{self, Hub, HubSettings};
@@ -34,11 +34,15 @@ use crate::metrics::GatewayMetrics;
 use crate::operations::agent_card::{agent_card, url_of};
 use crate::request::SecretKeys;
 use crate::router::router;
-use crate::services::{Inner, Services, keep};
+use crate::services::{Inner, Services};
 use crate::transport::card::Card;
 
 /// The condition of readiness that the watch of Redis keeps.
 const REDIS: &str = "redis";
+/// How long connections that are cut off may take to end.
+const CUT_OFF: Duration = Duration::from_secs(1);
+/// The label that tells the metrics of the parts of one process apart.
+const PART_LABEL: &str = "instance";
 /// How long a start waits for the doorbell connection; without it streams work, but slowly.
 const HUB_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -97,15 +101,19 @@ impl Config {
     pub async fn build(self, shutdown: Shutdown) -> Result<App, BuildError> {
         let listener = bind("gateway.listen", self.settings.gateway.listen).await?;
         let listen = listener.local_addr().map_err(BuildError::Address)?;
-        let admin = if self.own_admin {
-            Some(self.bind_admin().await?)
-        } else {
-            None
+        let admin = match self.part {
+            Some(_) => None,
+            None => Some(self.bind_admin().await?),
         };
-        let registry = Registry::new();
+        let registry = self.registry()?;
         let metrics = GatewayMetrics::register(&registry)?;
-        let store = Store::connect(&self.redis(), StoreMetrics::register(&registry)?).await?;
-        let clock = RedisClock::new(store.now().await?);
+        let store = Store::connect(
+            &ConnectOptions::from_settings(&self.settings.redis),
+            StoreMetrics::register(&registry)?,
+        )
+        .await?;
+        let clock = RedisClock::default();
+        clock.learn(store.now().await?);
         let tasks = Tasks::new(shutdown.clone());
         let hub_settings = HubSettings {
             reread: self.settings.stream.reread,
@@ -113,14 +121,14 @@ impl Config {
         };
         let (hub, running) = Hub::start(store.clone(), hub_settings, metrics.clone(), &tasks);
         let janitor_settings = JanitorSettings {
-            lease_ttl_ms: u64::try_from(self.settings.lease.ttl.as_millis()).unwrap_or(u64::MAX),
-            keep: keep(&self.settings),
+            lease_ttl_ms: millis(self.settings.lease.ttl),
+            keep: Keep::from_settings(&self.settings.retention),
             pools: self.agents.pools(),
         };
         let janitor = Janitor::new(store.clone(), janitor_settings, JanitorMetrics::register(&registry)?);
         let services = Arc::new(Inner {
-            admission: Admission::new(self.settings.limits.backlog),
-            keep: keep(&self.settings),
+            admission: Admission::new(self.settings.limits.clone()),
+            keep: Keep::from_settings(&self.settings.retention),
             secrets: SecretKeys::new(&self.settings.secrets.metadata_keys),
             agents: self.agents.clone(),
             settings: self.settings.clone(),
@@ -144,6 +152,17 @@ impl Config {
             tasks,
             janitor,
             hub: running,
+        })
+    }
+
+    fn registry(&self) -> Result<Registry, MetricsError> {
+        let Some(part) = &self.part else {
+            return Ok(Registry::new());
+        };
+        let label = HashMap::from([(PART_LABEL.to_owned(), part.clone())]);
+        Registry::new_custom(None, Some(label)).map_err(|source| MetricsError {
+            name: PART_LABEL,
+            source,
         })
     }
 
@@ -289,6 +308,11 @@ async fn stop(
         () = finish => {}
         () = shutdown.aborted() => {}
     }
-    let left = accepting.open();
-    if left == 0 { Ok(()) } else { Err(RunError::CutOff(left)) }
+    accepting.cut_off();
+    // Each ends at its next step; what does not is not waited for.
+    let _ = timeout_at(Instant::now() + CUT_OFF, tasks.finished()).await;
+    match accepting.were_cut_off() {
+        0 => Ok(()),
+        cut => Err(RunError::CutOff(cut)),
+    }
 }

@@ -29,6 +29,11 @@ impl Principal {
         }
     }
 
+    /// Whether nobody knows who it is.
+    pub(crate) fn is_anonymous(&self) -> bool {
+        self.sender.subject.is_empty()
+    }
+
     /// As it is stored with a turn.
     pub(crate) fn sender(&self) -> &Sender {
         &self.sender

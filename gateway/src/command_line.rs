@@ -14,7 +14,8 @@ use crate::config::Config;
 
 /// Serves the A2A protocol in front of a Relevo cluster.
 ///
-/// Every setting can also be given as RELEVO_<SECTION>_<KEY>; the command line wins, then the environment, then the file.
+/// Every setting is also read from the environment, lease.ttl from RELEVO_LEASE_TTL; the command line wins, then the
+/// environment, then the file.
 #[derive(Debug, Parser)]
 #[command(name = "relevo-gateway", version)]
 pub struct Arguments {

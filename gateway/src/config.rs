@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use relevo_shared::agents::Agents;
 use relevo_shared::platform::config::{ConfigErrors, Loader, Settings};
-use relevo_shared::store::ConnectOptions;
 
 /// Everything a gateway is built from; see [`Config::build`].
 #[derive(Debug, Clone)]
@@ -15,8 +14,9 @@ pub struct Config {
     pub agents: Agents,
     /// Where to say that it is ready.
     pub ready_file: Option<PathBuf>,
-    /// Whether it has an admin listener of its own. Several parts of one process share one.
-    pub own_admin: bool,
+    /// Its name among the parts of one process. A part has no admin listener of its own: whoever runs the parts shows
+    /// them all on one, where the name tells their metrics apart.
+    pub part: Option<String>,
 }
 
 impl Config {
@@ -26,7 +26,7 @@ impl Config {
             settings,
             agents,
             ready_file: None,
-            own_admin: true,
+            part: None,
         }
     }
 
@@ -37,20 +37,6 @@ impl Config {
     pub fn load(loader: Loader) -> Result<Self, ConfigErrors> {
         let (settings, agents) = loader.load_with(|settings, errors| Agents::from_table(&settings.agents, errors))?;
         Ok(Self::new(settings, agents))
-    }
-
-    /// How to reach Redis.
-    pub(crate) fn redis(&self) -> ConnectOptions {
-        let redis = &self.settings.redis;
-        ConnectOptions {
-            url: redis.url.expose().to_owned(),
-            username: redis.username.clone(),
-            password: redis.password.as_ref().map(|password| password.expose().to_owned()),
-            prefix: redis.prefix.clone(),
-            partitions: redis.partitions,
-            timeout: redis.timeout,
-            pool_size: redis.pool_size.get(),
-        }
     }
 }
 

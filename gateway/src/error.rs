@@ -31,6 +31,8 @@ pub(crate) enum Overload {
     Memory,
     /// Redis does not answer.
     Redis,
+    /// The caller's own limit.
+    Scope,
 }
 
 impl Overload {
@@ -39,6 +41,7 @@ impl Overload {
             Self::Backlog => "Too many turns are waiting; try again later.",
             Self::Memory => "The store is nearly full; try again later.",
             Self::Redis => "The store cannot be reached; try again later.",
+            Self::Scope => "You have as many turns running as you may have; try again later.",
         }
     }
 
@@ -48,6 +51,7 @@ impl Overload {
             Self::Backlog => "backlog",
             Self::Memory => "memory",
             Self::Redis => "redis",
+            Self::Scope => "scope",
         }
     }
 }
@@ -106,7 +110,7 @@ pub(crate) enum ApiError {
 impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
         match error {
-            source @ StoreError::Unavailable(_) => Self::redis_away(None, source),
+            source @ StoreError::Unavailable(_) => Self::redis_away(Some(source)),
             other => Self::Internal(other),
         }
     }
@@ -121,19 +125,42 @@ impl ApiError {
         }])
     }
 
-    /// Redis did not answer in time. `unknown` names the task whose submission may have happened all the same.
-    pub(crate) fn redis_away(unknown: Option<TaskId>, source: StoreError) -> Self {
-        let why = if source.is_full() {
-            Overload::Memory
-        } else {
-            Overload::Redis
-        };
+    /// Redis did not answer at all.
+    pub(crate) fn redis_silent() -> Self {
+        Self::redis_away(None)
+    }
+
+    fn redis_away(source: Option<StoreError>) -> Self {
+        let full = source.as_ref().is_some_and(StoreError::is_full);
         Self::Unavailable {
-            why,
+            why: if full { Overload::Memory } else { Overload::Redis },
             retry_after: REDIS_PAUSE,
-            unknown,
-            source: Some(source),
+            unknown: None,
+            source,
         }
+    }
+
+    /// The submission of this task may have happened all the same.
+    pub(crate) fn may_have_submitted(self, task: TaskId) -> Self {
+        match self {
+            Self::Unavailable {
+                why,
+                retry_after,
+                source,
+                ..
+            } => Self::Unavailable {
+                why,
+                retry_after,
+                unknown: Some(task),
+                source,
+            },
+            other => other,
+        }
+    }
+
+    /// Whether what was asked for may have happened all the same.
+    pub(crate) fn outcome_is_unknown(&self) -> bool {
+        matches!(self, Self::Unavailable { unknown: Some(_), .. })
     }
 
     /// The JSON-RPC code.
@@ -154,6 +181,9 @@ impl ApiError {
 
     fn reason(&self) -> &'static str {
         match self {
+            Self::Unavailable {
+                why: Overload::Scope, ..
+            } => "RATE_LIMITED",
             Self::Unavailable { .. } => "UNAVAILABLE",
             Self::StateLost(_) => "STATE_LOST",
             _ => a2a::error_reason(self.code()),
@@ -172,6 +202,9 @@ impl ApiError {
             Self::PushNotSupported => "push_not_supported",
             Self::Unsupported(_) => "unsupported_operation",
             Self::VersionNotSupported(_) => "version_not_supported",
+            Self::Unavailable {
+                why: Overload::Scope, ..
+            } => "rate_limited",
             Self::Unavailable { .. } => "unavailable",
             Self::StateLost(_) => "state_lost",
             Self::Internal(_) => "internal",
@@ -244,6 +277,9 @@ impl ApiError {
 
     fn status(&self) -> StatusCode {
         match self {
+            Self::Unavailable {
+                why: Overload::Scope, ..
+            } => StatusCode::TOO_MANY_REQUESTS,
             Self::Unavailable { .. } => StatusCode::SERVICE_UNAVAILABLE,
             _ => StatusCode::OK,
         }

@@ -10,7 +10,6 @@
 mod admission;
 mod app;
 mod auth;
-mod clock;
 mod command_line;
 mod config;
 mod drain;

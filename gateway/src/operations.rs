@@ -6,6 +6,7 @@ mod cancel_task;
 mod extended_card;
 mod follow;
 mod get_task;
+mod keyed;
 mod list_tasks;
 mod push_config;
 mod send_message;
@@ -40,20 +41,50 @@ use crate::services::Inner;
 const FIRST_PAUSE_MS: u64 = 20;
 const LONGEST_PAUSE_MS: u64 = 500;
 
+/// Redis did not answer in time.
+#[derive(Debug)]
+enum Unanswered {
+    /// It said why.
+    Error(StoreError),
+    /// It said nothing.
+    Silence,
+}
+
+impl Unanswered {
+    /// Whether the call may have had its effect all the same.
+    fn is_unknown(&self) -> bool {
+        match self {
+            Self::Error(error) => error.retry() == Retry::Later && !error.is_full(),
+            Self::Silence => true,
+        }
+    }
+}
+
+impl From<Unanswered> for ApiError {
+    fn from(unanswered: Unanswered) -> Self {
+        match unanswered {
+            Unanswered::Error(error) => error.into(),
+            Unanswered::Silence => Self::redis_silent(),
+        }
+    }
+}
+
 /// Repeats a call, which must be safe to repeat, until Redis answers or `deadline` has come.
-async fn until_answered<T, F>(deadline: Instant, mut call: impl FnMut() -> F) -> Result<T, StoreError>
+async fn until_answered<T, F>(deadline: Instant, mut call: impl FnMut() -> F) -> Result<T, Unanswered>
 where
     F: Future<Output = Result<T, StoreError>>,
 {
     let mut pause = FIRST_PAUSE_MS;
     loop {
-        let error = match call().await {
-            Err(error) if error.retry() == Retry::Later && !error.is_full() => error,
-            answer => return answer,
+        let error = match timeout_at(deadline, call()).await {
+            Ok(Ok(answer)) => return Ok(answer),
+            Ok(Err(error)) if error.retry() == Retry::Never || error.is_full() => return Err(Unanswered::Error(error)),
+            Ok(Err(error)) => error,
+            Err(_elapsed) => return Err(Unanswered::Silence),
         };
         let wait = Duration::from_millis(jitter(pause, entropy::u64()));
         if Instant::now() + wait >= deadline {
-            return Err(error);
+            return Err(Unanswered::Error(error));
         }
         tokio::time::sleep(wait).await;
         pause = (pause * 2).min(LONGEST_PAUSE_MS);
@@ -75,7 +106,7 @@ async fn read_visible(
     let stored = stored
         .filter(|stored| stored.scope == *principal.scope())
         .ok_or_else(not_found)?;
-    services.clock.observe(stored.now);
+    services.clock.learn(stored.now);
     Ok(stored)
 }
 

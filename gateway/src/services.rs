@@ -6,11 +6,10 @@ use std::time::Duration;
 use relevo_shared::agents::Agents;
 use relevo_shared::platform::config::Settings;
 use relevo_shared::platform::tasks::Tasks;
-use relevo_shared::store::{Keep, Store};
+use relevo_shared::store::{Keep, RedisClock, Store};
 use tokio::time::Instant;
 
 use crate::admission::Admission;
-use crate::clock::RedisClock;
 use crate::drain::Drain;
 use crate::hub::Hub;
 use crate::metrics::GatewayMetrics;
@@ -49,6 +48,8 @@ pub(crate) struct Call {
     pub(crate) deadline: Instant,
     /// `Last-Event-ID`, as sent.
     pub(crate) last_event_id: Option<String>,
+    /// `Idempotency-Key`, as sent.
+    pub(crate) idempotency_key: Option<String>,
     /// W3C trace context, if it is well-formed.
     pub(crate) traceparent: Option<String>,
 }
@@ -60,20 +61,8 @@ impl Call {
             received,
             deadline: received + limit,
             last_event_id: None,
+            idempotency_key: None,
             traceparent: None,
         }
-    }
-}
-
-/// Retention as the store wants it.
-pub(crate) fn keep(settings: &Settings) -> Keep {
-    let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-    let retention = &settings.retention;
-    Keep {
-        task_ms: ms(retention.task),
-        idle_ms: ms(retention.idle),
-        context_ms: ms(retention.context),
-        refused_ms: ms(retention.refused),
-        ..Keep::default()
     }
 }

@@ -26,6 +26,7 @@ pub(crate) fn call(services: &Inner, headers: &HeaderMap, received: Instant) -> 
         id.truncate(id.floor_char_boundary(LONGEST_CURSOR));
         id
     });
+    call.idempotency_key = text("idempotency-key");
     call.traceparent = text("traceparent").filter(|value| is_traceparent(value));
     call
 }

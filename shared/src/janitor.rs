@@ -7,7 +7,7 @@
 mod conclude;
 mod metrics;
 
-pub use conclude::{Conclusion, GivenBack, Why, commit, conclude, give_back};
+pub use conclude::{Conclusion, GivenBack, Why, cancel_idle, commit, conclude, give_back};
 pub use metrics::JanitorMetrics;
 
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::platform::{clock, entropy};
 use crate::store::{Keep, Settled, Store, StoreError, Swept};
 
 /// How often every partition is looked at, cluster-wide.
-const PASS: Duration = Duration::from_millis(1_000);
+const PASS: Duration = Duration::from_secs(1);
 /// Most contexts and most expired members per look.
 const BATCH: usize = 100;
 

@@ -6,6 +6,7 @@
 
 mod bell;
 mod clock;
+mod close;
 mod connection;
 mod dead;
 mod doorbell;
@@ -30,6 +31,7 @@ mod workers;
 
 pub use bell::BellWaiter;
 pub use clock::{RedisClock, millis};
+pub use close::CloseTask;
 pub use connection::{ConnectOptions, Preflight};
 pub use dead::DeadTurn;
 pub use doorbell::Doorbell;

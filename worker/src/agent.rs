@@ -33,7 +33,7 @@ pub struct Turn {
     pub attempt: u32,
     /// Fencing number: rises with every run of the context.
     pub epoch: Epoch,
-    /// The fencing number of the run of this context before this one, when it is known.
+    /// The fencing number of the run of this context before this one, if there was one.
     pub previous: Option<Epoch>,
     /// The lease that the turn runs under.
     pub(crate) guard: Guard,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use relevo_shared::agents::Agents;
+use relevo_shared::agents::{AgentConfig, Agents};
 use relevo_shared::platform::config::{ConfigErrors, EXIT_CONFIG, Loader, Settings, process_env};
 
 use crate::agent::process;
@@ -59,11 +59,8 @@ impl Config {
         }
         let (settings, agents) = loader.load_with(|settings, errors| {
             let agents = Agents::from_table(&settings.agents, errors);
-            let served = agents
-                .all()
-                .iter()
-                .filter(|agent| settings.worker.pools.contains(&agent.pool));
-            served.for_each(|agent| process::check(agent, errors));
+            let served = |agent: &&AgentConfig| settings.worker.pools.contains(&agent.pool);
+            check_agents(agents.all().iter().filter(served), errors);
             agents
         })?;
         Ok(Self {
@@ -71,6 +68,13 @@ impl Config {
             agents,
             supervisor: None,
         })
+    }
+}
+
+/// Refuses agents that could not run on this machine, before the first turn finds out.
+pub fn check_agents<'a>(agents: impl IntoIterator<Item = &'a AgentConfig>, errors: &mut ConfigErrors) {
+    for agent in agents {
+        process::check(agent, errors);
     }
 }
 

@@ -12,4 +12,4 @@ mod runner;
 pub mod supervise;
 
 pub use app::{App, StartError};
-pub use config::{Args, Config, Started, start};
+pub use config::{Args, Config, Started, check_agents, start};

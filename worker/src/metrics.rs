@@ -83,6 +83,10 @@ mod tests {
     #[test]
     fn the_metrics_follow_the_rules_and_are_documented() {
         assert_eq!(mistakes(Instruments::METRICS), Vec::<String>::new());
-        check_block("observability.md", "worker metrics", &metrics_table(Instruments::METRICS));
+        check_block(
+            "observability.md",
+            "worker metrics",
+            &metrics_table(Instruments::METRICS),
+        );
     }
 }

@@ -18,23 +18,35 @@ use crate::services::Services;
 /// The pause after an accept that failed for want of something, usually file descriptors: without it the loop would spin.
 const PAUSE: Duration = Duration::from_millis(50);
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Phase {
+    Accepting,
+    Stopping,
+    Cutting,
+}
+
 /// A listener at work.
 #[derive(Debug)]
 pub(super) struct Accepting {
-    stop: watch::Sender<bool>,
-    open: Arc<AtomicUsize>,
+    phase: watch::Sender<Phase>,
+    cut_off: Arc<AtomicUsize>,
     _task: AbortOnDrop<()>,
 }
 
 impl Accepting {
     /// Accepts nothing more; connections end after the request they serve.
     pub(super) fn stop(&self) {
-        self.stop.send_replace(true);
+        self.phase.send_replace(Phase::Stopping);
     }
 
-    /// Connections that are open.
-    pub(super) fn open(&self) -> usize {
-        self.open.load(Ordering::Relaxed)
+    /// Ends every connection in the middle of what it serves.
+    pub(super) fn cut_off(&self) {
+        self.phase.send_replace(Phase::Cutting);
+    }
+
+    /// How many connections were ended so.
+    pub(super) fn were_cut_off(&self) -> usize {
+        self.cut_off.load(Ordering::Relaxed)
     }
 }
 
@@ -42,8 +54,8 @@ struct Server {
     http: http1::Builder,
     service: TowerToHyperService<Router>,
     services: Services,
-    stop: watch::Receiver<bool>,
-    open: Arc<AtomicUsize>,
+    phase: watch::Receiver<Phase>,
+    cut_off: Arc<AtomicUsize>,
 }
 
 /// Begins to accept.
@@ -53,19 +65,19 @@ pub(super) fn start(listener: TcpListener, router: Router, services: &Services) 
     http.timer(TokioTimer::new())
         .header_read_timeout(settings.header_timeout)
         .max_buf_size(settings.header_limit.as_len());
-    let (stop, stopped) = watch::channel(false);
-    let open = Arc::new(AtomicUsize::new(0));
+    let (phase, phases) = watch::channel(Phase::Accepting);
+    let cut_off = Arc::new(AtomicUsize::new(0));
     let server = Arc::new(Server {
         http,
         service: TowerToHyperService::new(router),
         services: Services::clone(services),
-        stop: stopped,
-        open: Arc::clone(&open),
+        phase: phases,
+        cut_off: Arc::clone(&cut_off),
     });
     let task = tasks::background(&services.tasks, "accept", Kind::Essential, accept(listener, server));
     Accepting {
-        stop,
-        open,
+        phase,
+        cut_off,
         _task: task,
     }
 }
@@ -79,7 +91,7 @@ async fn accept(listener: TcpListener, server: Arc<Server>) {
         .get()
         .min(Semaphore::MAX_PERMITS);
     let permits = Arc::new(Semaphore::new(most));
-    let mut stop = server.stop.clone();
+    let mut phase = server.phase.clone();
     loop {
         // Neither loses anything when it is dropped: a connection that is not accepted stays in the backlog.
         let next = async {
@@ -88,7 +100,7 @@ async fn accept(listener: TcpListener, server: Arc<Server>) {
         };
         let (permit, accepted) = tokio::select! {
             next = next => next,
-            _ = stop.wait_for(|stop| *stop) => return,
+            _ = phase.wait_for(|phase| *phase >= Phase::Stopping) => return,
         };
         match (permit, accepted) {
             (Ok(permit), Ok((stream, _))) => {
@@ -108,50 +120,50 @@ async fn accept(listener: TcpListener, server: Arc<Server>) {
 }
 
 /// Counts a connection while it is open.
-struct Open(Arc<AtomicUsize>, Gauge);
+struct Open(Gauge);
 
 impl Open {
-    fn new(count: &Arc<AtomicUsize>, gauge: &Gauge) -> Self {
-        count.fetch_add(1, Ordering::Relaxed);
+    fn new(gauge: &Gauge) -> Self {
         gauge.inc();
-        Self(Arc::clone(count), gauge.clone())
+        Self(gauge.clone())
     }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-        self.1.dec();
+        self.0.dec();
     }
 }
 
 async fn connection(server: Arc<Server>, stream: TcpStream, _permit: OwnedSemaphorePermit) {
-    let _open = Open::new(&server.open, &server.services.metrics.connections);
+    let _open = Open::new(&server.services.metrics.connections);
     // Without it an event waits some 40 ms for the acknowledgement of the one before.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(error = &error as &dyn std::error::Error, "TCP_NODELAY cannot be set");
     }
-    let mut stop = server.stop.clone();
+    let mut phase = server.phase.clone();
     let connection = server
         .http
         .serve_connection(TokioIo::new(stream), server.service.clone());
     let mut connection = std::pin::pin!(connection);
-    let shutdown = server.services.tasks.shutdown();
-    let mut stopping = false;
+    let mut wanted = Phase::Stopping;
     loop {
-        tokio::select! {
+        // A watch loses nothing when it is dropped; the connection is kept.
+        let reached = tokio::select! {
             ended = connection.as_mut() => {
                 if let Err(error) = ended {
                     tracing::debug!(error = &error as &dyn std::error::Error, "a connection broke");
                 }
                 return;
             }
-            _ = stop.wait_for(|stop| *stop), if !stopping => {
-                stopping = true;
-                // Ends it after the request it serves, at once if there is none.
-                connection.as_mut().graceful_shutdown();
-            }
-            () = shutdown.aborted() => return,
+            reached = phase.wait_for(|phase| *phase >= wanted) => reached.map_or(Phase::Cutting, |phase| *phase),
+        };
+        if reached == Phase::Cutting {
+            server.cut_off.fetch_add(1, Ordering::Relaxed);
+            return;
         }
+        // Ends it after the request it serves, at once if there is none.
+        connection.as_mut().graceful_shutdown();
+        wanted = Phase::Cutting;
     }
 }

@@ -22,7 +22,7 @@ pub(super) async fn redis(services: Services, readiness: Readiness) {
         asks.tick().await;
         match timeout(ASK, services.store.now()).await {
             Ok(Ok(now)) => {
-                services.clock.observe(now);
+                services.clock.learn(now);
                 missed = 0;
                 readiness.meet(REDIS);
             }

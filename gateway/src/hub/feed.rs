@@ -64,8 +64,8 @@ impl Reason {
     }
 }
 
-/// Entries per read to begin with; then by their size.
-const FIRST_WINDOW: usize = 32;
+/// Entries per read to begin with, each at most 1 MiB; then by their size.
+const FIRST_WINDOW: usize = 16;
 const LARGEST_WINDOW: usize = 512;
 
 #[derive(Debug)]

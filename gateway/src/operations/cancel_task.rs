@@ -8,7 +8,7 @@ use a2a::{Task, TaskState};
 use relevo_shared::domain::event::with_turn_facts;
 use relevo_shared::domain::state::End;
 use relevo_shared::ids::{Nonce, TurnId};
-use relevo_shared::janitor::{Conclusion, conclude};
+use relevo_shared::janitor::{Conclusion, cancel_idle, conclude};
 use relevo_shared::platform::entropy;
 use relevo_shared::store::{HistoryLength, Settled, StoredTask};
 use serde_json::{Map, Value};
@@ -24,8 +24,6 @@ use crate::services::{Call, Inner, Services};
 
 /// How often a cancel is judged anew because the task changed under it.
 const ROUNDS: usize = 16;
-
-const IDLE: &str = "Task waits for a message and has no turn to cancel.";
 
 /// What one look at the turn led to.
 enum Step {
@@ -60,7 +58,10 @@ pub(crate) async fn cancel_task(
             };
         }
         let Some(turn) = stored.live else {
-            return Err(ApiError::Unsupported(IDLE));
+            // It waits for its user: nothing runs, nothing has to stop.
+            asked = true;
+            until_answered(call.deadline, || cancel_idle(&services.store, &stored, &services.keep)).await?;
+            continue;
         };
         let mut listener = services.hub.join(stored.task, stored.last, Want::Kinds).await;
         listener.look();

@@ -23,7 +23,7 @@ pub(crate) async fn send_message(
     let history = request.history;
     let want = (!request.return_immediately).then_some(Want::Kinds);
     let accepted = match submit(services, permit.principal(), call, request, want).await? {
-        Sent::Refused(opening) => return Ok(SendMessageResponse::Task(limited(opening.task, history))),
+        Sent::Answered(opening) => return Ok(SendMessageResponse::Task(limited(opening.task, history))),
         Sent::Accepted(accepted) => *accepted,
     };
     let Accepted {

@@ -21,7 +21,7 @@ pub(crate) async fn stream_message(
         return resume(services, permit.principal(), call, cursor).await;
     }
     match submit(services, permit.principal(), call, request, Some(Want::Events)).await? {
-        Sent::Refused(opening) => {
+        Sent::Answered(opening) => {
             let cursor = opening.cursor;
             Ok(single(services, cursor, opening.into_bytes()))
         }

@@ -3,8 +3,6 @@
 //! ORDER: choose the ids, listen, then submit. So nothing that follows can be missed, and an unknown outcome is resolved
 //! by sending the same submit again: it has one effect, whoever sends it.
 
-use std::time::Duration;
-
 use a2a::{Message, StreamResponse, Task, TaskState, TaskStatus};
 use bytes::Bytes;
 use relevo_shared::domain::event::{self, Event, timestamp};
@@ -14,9 +12,9 @@ use relevo_shared::domain::record::{TurnRecord, VERSION};
 use relevo_shared::ids::{Cursor, EntryId, Nonce, Partition, TaskId, TurnId};
 use relevo_shared::platform::entropy;
 use relevo_shared::platform::tasks::{self, Kind};
-use relevo_shared::store::{Refused, StoredTask, Submit, Submitted};
+use relevo_shared::store::{Refused, Reservation, StoredTask, Submit, Submitted, millis};
 
-use super::{read_visible, until_answered};
+use super::{keyed, read_visible, until_answered};
 use crate::auth::Principal;
 use crate::error::ApiError;
 use crate::hub::{Listener, Want};
@@ -33,8 +31,8 @@ const ROUNDS: usize = 8;
 pub(super) enum Sent {
     /// Its turn waits for a worker.
     Accepted(Box<Accepted>),
-    /// It was answered with a task that is born FAILED.
-    Refused(Box<Opening>),
+    /// It is answered already: by a task that is born FAILED, or by what an earlier send with its key led to.
+    Answered(Box<Opening>),
 }
 
 /// An accepted turn.
@@ -54,7 +52,7 @@ pub(super) struct Opening {
     /// The entry.
     pub(super) cursor: Cursor,
     /// The event that shows it, as stored or as it would be.
-    bytes: Option<Vec<u8>>,
+    pub(super) bytes: Option<Vec<u8>>,
 }
 
 impl Opening {
@@ -80,6 +78,10 @@ pub(super) async fn submit(
         return Err(ApiError::PushNotSupported);
     }
     services.admission.admit()?;
+    services
+        .admission
+        .admit_scope(&services.store, principal.scope())
+        .await?;
     match &request.message.task_id {
         Some(_) => follow_up(services, principal, call, request, want).await,
         None => new_task(services, principal, call, request, want).await,
@@ -100,19 +102,23 @@ async fn new_task(
         .clone()
         .unwrap_or_else(|| context_id(entropy::u128()));
     let (_, partition) = services.store.place(principal.scope(), &context_id);
-    let task = TaskId::new(now, partition, entropy::u64());
-    let record = record(
-        services,
-        principal,
-        call,
-        request,
-        Place {
-            task,
-            context_id,
-            new_task: true,
-            now,
-        },
-    );
+    let wanted = Reservation {
+        task: TaskId::new(now, partition, entropy::u64()),
+        turn: TurnId::new(now, partition, entropy::u64()),
+        context_id,
+    };
+    let key = keyed::reserve(services, principal, call, &request, wanted).await?;
+    let ids = key.ids();
+    let task = ids.task;
+    let place = Place {
+        task,
+        turn: ids.turn,
+        context_id: ids.context_id.clone(),
+        new_task: true,
+        now,
+        remember: key.remember(services),
+    };
+    let record = record(services, principal, call, request, place);
     let first = event::submitted(&record, now);
     let nonce = Nonce(entropy::u64());
     let at = EntryId::START.after(1, nonce);
@@ -121,10 +127,14 @@ async fn new_task(
         record: &record,
         first: &first,
         nonce,
+        scope_limit: services.admission.scope_share(services.store.partitions()),
         follows: None,
         history: &[],
     };
-    match send(services, call, &submit).await? {
+    match key.settle(services, send(services, call, &submit).await).await? {
+        Submitted::Accepted { first, number, .. } if first != at => {
+            keyed::attach(services, call, task, number, first, want).await
+        }
         Submitted::Accepted { number, .. } => {
             let opening = opening(first, task, at);
             Ok(Sent::Accepted(Box::new(Accepted {
@@ -134,6 +144,7 @@ async fn new_task(
             })))
         }
         Submitted::Busy => refuse(services, call, &record).await,
+        Submitted::Limited => Err(services.admission.over_limit()),
         // Only tasks that exist can be in such a state; this one does not.
         Submitted::Working | Submitted::Terminal | Submitted::NotFound | Submitted::Changed => {
             Err(ApiError::TaskNotFound(task.to_string()))
@@ -159,18 +170,27 @@ async fn follow_up(
         {
             return Err(ApiError::invalid("message.contextId", "is not the context of the task"));
         }
-        if stored.terminal {
+        // A keyed message may have been accepted before: only the submit can tell whether it comes too late.
+        if call.idempotency_key.is_none() && stored.terminal {
             return Err(ApiError::Unsupported(TERMINAL));
         }
-        if stored.live.is_some() {
+        if call.idempotency_key.is_none() && stored.live.is_some() {
             return Err(ApiError::Unsupported(WORKING));
         }
         let now = services.clock.now().max(stored.updated);
+        let wanted = Reservation {
+            task: stored.task,
+            turn: TurnId::new(now, stored.task.partition(), entropy::u64()),
+            context_id: stored.context_id.clone(),
+        };
+        let key = keyed::reserve(services, principal, call, &request, wanted).await?;
         let place = Place {
             task: stored.task,
+            turn: key.ids().turn,
             context_id: stored.context_id.clone(),
             new_task: false,
             now,
+            remember: key.remember(services),
         };
         let record = record(services, principal, call, request.clone(), place);
         let first = event::submitted(&record, now);
@@ -182,10 +202,14 @@ async fn follow_up(
             record: &record,
             first: &first,
             nonce,
+            scope_limit: services.admission.scope_share(services.store.partitions()),
             follows: Some(stored.last),
             history: &history,
         };
-        match send(services, call, &submit).await? {
+        match key.settle(services, send(services, call, &submit).await).await? {
+            Submitted::Accepted { first, number, .. } if first != at => {
+                return keyed::attach(services, call, stored.task, number, first, want).await;
+            }
             Submitted::Accepted { number, .. } => {
                 return Ok(Sent::Accepted(Box::new(Accepted {
                     number,
@@ -194,6 +218,7 @@ async fn follow_up(
                 })));
             }
             Submitted::Changed => {}
+            Submitted::Limited => return Err(services.admission.over_limit()),
             Submitted::Busy | Submitted::Working => return Err(ApiError::Unsupported(WORKING)),
             Submitted::Terminal => return Err(ApiError::Unsupported(TERMINAL)),
             Submitted::NotFound => return Err(ApiError::TaskNotFound(id)),
@@ -205,9 +230,12 @@ async fn follow_up(
 /// Where a turn belongs.
 struct Place {
     task: TaskId,
+    turn: TurnId,
     context_id: String,
     new_task: bool,
     now: u64,
+    /// How long a repeated submit is answered, in ms.
+    remember: u64,
 }
 
 fn record(services: &Inner, principal: &Principal, call: &Call, request: SendMessage, place: Place) -> TurnRecord {
@@ -218,7 +246,7 @@ fn record(services: &Inner, principal: &Principal, call: &Call, request: SendMes
     message.task_id = Some(place.task.to_string());
     TurnRecord {
         v: VERSION,
-        turn: TurnId::new(place.now, place.task.partition(), entropy::u64()),
+        turn: place.turn,
         task: place.task,
         context_id: place.context_id,
         sender: principal.sender().clone(),
@@ -231,7 +259,7 @@ fn record(services: &Inner, principal: &Principal, call: &Call, request: SendMes
         submitted: place.now,
         deadline: None,
         queue_age: millis(services.settings.limits.queue_age),
-        remember_ms: 0,
+        remember_ms: place.remember,
         new_task: place.new_task,
         accepted_output_modes: request.accepted_output_modes,
         traceparent: call.traceparent.clone(),
@@ -249,17 +277,18 @@ async fn listen(services: &Inner, task: TaskId, at: EntryId, want: Option<Want>)
 /// Sends a submit until its outcome is known, and rings for a worker.
 async fn send(services: &Services, call: &Call, submit: &Submit<'_>) -> Result<Submitted, ApiError> {
     let answer = until_answered(call.deadline, || services.store.submit(submit)).await;
-    let answer = answer.map_err(|error| {
-        // A full Redis refused it; of anything else the outcome is unknown.
-        let unknown = (!error.is_full()).then_some(submit.record.task);
-        if error.retry() == relevo_shared::store::Retry::Later {
-            ApiError::redis_away(unknown, error)
+    let answer = answer.map_err(|unanswered| {
+        let unknown = unanswered.is_unknown();
+        let error = ApiError::from(unanswered);
+        if unknown {
+            error.may_have_submitted(submit.record.task)
         } else {
-            error.into()
+            error
         }
     })?;
     if let Submitted::Accepted { now, .. } = answer {
-        services.clock.observe(now);
+        services.admission.submitted();
+        services.clock.learn(now);
         ring(
             services,
             submit.record.pool.clone(),
@@ -304,8 +333,8 @@ async fn refuse(services: &Services, call: &Call, record: &TurnRecord) -> Result
         keep_ms: services.keep.refused_ms,
     };
     let (at, now) = until_answered(call.deadline, || services.store.refuse(&refused)).await?;
-    services.clock.observe(now);
-    Ok(Sent::Refused(Box::new(opening(event, record.task, at))))
+    services.clock.learn(now);
+    Ok(Sent::Answered(Box::new(opening(event, record.task, at))))
 }
 
 /// The opening of a stream whose first event is the whole task.
@@ -376,10 +405,6 @@ fn context_id(random: u128) -> String {
     let hex = format!("{bits:032x}");
     let part = |from: usize, to: usize| hex.get(from..to).unwrap_or_default();
     [part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32)].join("-")
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

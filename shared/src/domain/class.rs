@@ -70,7 +70,7 @@ impl FromStr for Kind {
             _ => return Err(KindError),
         };
         Ok(Self {
-            turn: turn.parse().map_err(|_| KindError)?,
+            turn: turn.parse().map_err(|_wrong| KindError)?,
             class,
         })
     }

@@ -107,12 +107,13 @@ pub fn judge(live: Option<Live<'_>>, now: u64, grace: u64) -> Verdict {
     let overdue = live.record.deadline.is_some_and(|at| at <= now);
     match live.standing {
         Standing::Leased { until } if until > now || grace > now => Verdict::Later { at: until.max(grace) },
-        Standing::Leased { .. } if live.canceled => CANCELED,
-        Standing::Leased { .. } if overdue => failed(FailReason::DeadlineExceeded, false),
+        // From here on nobody holds the turn.
+        Standing::Leased { .. } | Standing::Queued { .. } | Standing::Delayed { .. } if live.canceled => CANCELED,
+        Standing::Leased { .. } | Standing::Queued { .. } | Standing::Delayed { .. } if overdue => {
+            failed(FailReason::DeadlineExceeded, false)
+        }
         Standing::Leased { .. } if !live.tries.begun => uncharged(live, now),
         Standing::Leased { .. } => crashed(live.record, live.tries),
-        Standing::Queued { .. } | Standing::Delayed { .. } if live.canceled => CANCELED,
-        Standing::Queued { .. } | Standing::Delayed { .. } if overdue => failed(FailReason::DeadlineExceeded, false),
         Standing::Delayed { at } if at > now => Verdict::Later { at: capped(live, at) },
         Standing::Delayed { .. } => Verdict::Requeue {
             charge: Charge::None,

@@ -113,6 +113,24 @@ pub fn ended(record: &TurnRecord, end: End, message: Option<Message>, reason: Op
     }
 }
 
+/// The last event of a task that has no turn.
+pub fn ended_task(task: TaskId, context_id: &str, end: End, now: u64) -> Event {
+    let update = TaskStatusUpdateEvent {
+        task_id: task.to_string(),
+        context_id: context_id.to_owned(),
+        status: TaskStatus {
+            state: end.state(),
+            message: None,
+            timestamp: timestamp(now),
+        },
+        metadata: None,
+    };
+    Event {
+        body: StreamResponse::StatusUpdate(update),
+        class: Class::Terminal,
+    }
+}
+
 /// The end that the server itself writes when a turn cannot go on, with a sentence for the reader.
 pub fn failed(record: &TurnRecord, reason: FailReason, now: u64) -> Event {
     let message = agent_message(record, "failure", reason.text());

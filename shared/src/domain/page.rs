@@ -30,8 +30,8 @@ pub fn write(place: Place, filter: &str) -> String {
 /// # Errors
 /// [`PageTokenError`] for anything that [`write`] did not write for this filter.
 pub fn read(token: &str, filter: &str) -> Result<Place, PageTokenError> {
-    let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|_| PageTokenError)?;
-    let text = String::from_utf8(bytes).map_err(|_| PageTokenError)?;
+    let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|_wrong| PageTokenError)?;
+    let text = String::from_utf8(bytes).map_err(|_wrong| PageTokenError)?;
     let mut parts = text.split('.');
     let (Some("1"), Some(time), Some(task), Some(found), None) =
         (parts.next(), parts.next(), parts.next(), parts.next(), parts.next())
@@ -41,7 +41,7 @@ pub fn read(token: &str, filter: &str) -> Result<Place, PageTokenError> {
     if found != mark(filter) {
         return Err(PageTokenError);
     }
-    let time = time.parse().map_err(|_| PageTokenError)?;
+    let time = time.parse().map_err(|_wrong| PageTokenError)?;
     Ok(Place {
         time,
         task: TaskId::parse(task).ok_or(PageTokenError)?,

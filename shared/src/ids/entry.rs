@@ -63,7 +63,7 @@ fn canonical(text: &str) -> Result<u64, CursorError> {
     let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let canonical = digits && (text == "0" || !text.starts_with('0'));
     if canonical {
-        text.parse().map_err(|_| CursorError)
+        text.parse().map_err(|_wrong| CursorError)
     } else {
         Err(CursorError)
     }

@@ -9,7 +9,10 @@ use crate::domain::reason::FailReason;
 use crate::domain::state::End;
 use crate::ids::{ContextKey, LeaseToken, Nonce, Partition};
 use crate::platform::entropy;
-use crate::store::{ContextView, HistoryLength, Keep, LiveTurn, NewEvent, SettleEnd, Settled, Store, StoreError};
+use crate::store::{
+    CloseTask, ContextView, HistoryLength, Keep, LiveTurn, NewEvent, Retry, SettleEnd, Settled, Store, StoreError,
+    StoredTask,
+};
 
 /// An end that somebody decided.
 #[derive(Debug, Clone, Copy)]
@@ -120,6 +123,47 @@ fn closing_event(live: &LiveTurn, conclusion: Conclusion, stamp: u64) -> event::
     match conclusion.reason {
         Some(reason) => event::failed(&live.record, reason, stamp),
         None => event::ended(&live.record, conclusion.end, None, None, stamp),
+    }
+}
+
+/// Cancels a task that waits for a message and has no turn, exactly as it was read.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn cancel_idle(store: &Store, stored: &StoredTask, keep: &Keep) -> Result<Settled, StoreError> {
+    let stamp = stored.now.max(stored.updated);
+    let nonce = Nonce(entropy::u64());
+    let event = event::ended_task(stored.task, &stored.context_id, End::Canceled, stamp);
+    let kind = Kind {
+        turn: stored.number,
+        class: event.class,
+    };
+    let new = NewEvent {
+        kind,
+        bytes: event.bytes(),
+    };
+    let mut fold = Fold::resume(stored.last, stored.number, stored.folded.clone(), None);
+    fold.apply_event(stored.last.after(1, nonce), kind, event.body)
+        .map_err(|e| StoreError::Refused { rule: e.to_string() })?;
+    let mut snapshot = fold.into_state();
+    let history = snapshot.take_messages();
+    let close = CloseTask {
+        task: stored.task,
+        follows: stored.last,
+        end: End::Canceled,
+        nonce,
+        stamp,
+        event: &new,
+        snapshot: &snapshot,
+        history: &history,
+    };
+    let mut tries = 0;
+    loop {
+        match store.close_task(&close, keep).await {
+            // The same call again resolves an unknown outcome.
+            Err(error) if error.retry() == Retry::Later && tries < 3 => tries += 1,
+            answer => return answer,
+        }
     }
 }
 

@@ -60,7 +60,11 @@ impl Store {
                 let wrong = || StoreError::corrupt("reservation", "an id is not readable");
                 let task = TaskId::parse(&reply.text()?).ok_or_else(wrong)?;
                 let turn = TurnId::parse(&reply.text()?).ok_or_else(wrong)?;
-                Ok(Reserved::Exists(Reservation { task, turn, context_id: reply.text()? }))
+                Ok(Reserved::Exists(Reservation {
+                    task,
+                    turn,
+                    context_id: reply.text()?,
+                }))
             }
             _ => Err(reply.unknown()),
         }

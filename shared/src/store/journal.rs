@@ -272,7 +272,21 @@ impl Store {
                 &self.range(task, position, count),
             )
             .await?;
-        judge_read(position, parse_entries(value)?)
+        Ok(judge_read(position, parse_entries(value)?))
+    }
+
+    /// Reads one entry, if it is still there.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn read_entry(&self, task: TaskId, id: EntryId) -> Result<Option<Entry>, StoreError> {
+        let mut range = command("XRANGE");
+        range
+            .arg(self.keys().journal(task))
+            .arg(id.to_string())
+            .arg(id.to_string());
+        let value = self.one("XRANGE", usize::from(task.partition().0), &range).await?;
+        Ok(parse_entries(value)?.pop())
     }
 
     /// The same for many journals in one write.
@@ -294,7 +308,8 @@ impl Store {
         let values = self.link().pipeline(0, &pipeline, positions.len()).await;
         let failed = |source| StoreError::from_redis("XRANGE", source);
         let judge = |(value, (_, position)): (Value, &(TaskId, EntryId))| {
-            judge_read(*position, parse_entries(value.extract_error().map_err(failed)?)?)
+            let entries = parse_entries(value.extract_error().map_err(failed)?)?;
+            Ok(judge_read(*position, entries))
         };
         Ok(values.map_err(failed)?.into_iter().zip(positions).map(judge).collect())
     }
@@ -316,14 +331,14 @@ impl Store {
     }
 }
 
-fn judge_read(position: EntryId, mut entries: Vec<Entry>) -> Result<JournalRead, StoreError> {
+fn judge_read(position: EntryId, mut entries: Vec<Entry>) -> JournalRead {
     if !read_is_continuous(position, entries.first().map(|e| e.id)) {
-        return Ok(JournalRead::Gap);
+        return JournalRead::Gap;
     }
     if position != EntryId::START && !entries.is_empty() {
         entries.remove(0);
     }
-    Ok(JournalRead::Entries(entries))
+    JournalRead::Entries(entries)
 }
 
 pub(super) fn history_args(args: &mut Args, history: &[Message]) -> Result<(), StoreError> {

@@ -109,6 +109,11 @@ impl Keys {
         format!("{}idx:ctx:{context}", self.base(partition))
     }
 
+    /// Zset: live turns of a scope, while they are counted.
+    pub fn live_turns(&self, partition: Partition, scope: &ScopeKey) -> String {
+        format!("{}q:{scope}", self.base(partition))
+    }
+
     /// Zset: tasks and contexts by delete-at.
     pub fn retain(&self, partition: Partition) -> String {
         format!("{}retain", self.base(partition))
@@ -173,6 +178,7 @@ const fn doc(name: &'static str, kind: &'static str, holds: &'static str, bound:
 }
 
 /// Every key class.
+#[expect(clippy::too_many_lines, reason = "a table")]
 pub fn documented() -> Vec<KeyDoc> {
     vec![
         doc(
@@ -208,7 +214,7 @@ pub fn documented() -> Vec<KeyDoc> {
         doc(
             "ctx:<context>",
             "hash",
-            "`id` the client's name, `scope`, `turn` live turn, `ep` epoch, `tok` lease token, `until` lease end (Redis ms), `wk` worker, `cancel`, `at` retry time, `act` last activity, `s:<agent>` an agent with a session",
+            "`id` the client's name, `scope`, `turn` live turn, `ep` epoch, `pep` the epoch before, `tok` lease token, `until` lease end (Redis ms), `wk` worker, `cancel`, `at` retry time, `act` last activity, `s:<agent>` an agent with a session",
             "in `retain`",
         ),
         doc(
@@ -258,6 +264,12 @@ pub fn documented() -> Vec<KeyDoc> {
             "zset",
             "tasks of a context by status time",
             "members go with their task",
+        ),
+        doc(
+            "q:<scope>",
+            "zset",
+            "live turns of a scope, only while `limits.scope_turns` is set",
+            "`limits.scope_turns`",
         ),
         doc(
             "idem:<key>",

@@ -20,7 +20,9 @@ impl StoreMetrics {
     }
 
     pub(super) fn script(&self, script: &str, outcome: &str, took: Duration) {
-        self.script_seconds.with_label_values(&[script, outcome]).observe(took.as_secs_f64());
+        self.script_seconds
+            .with_label_values(&[script, outcome])
+            .observe(took.as_secs_f64());
     }
 }
 
@@ -37,6 +39,10 @@ mod tests {
         let all = [StoreMetrics::METRICS, JanitorMetrics::METRICS].concat();
         assert_eq!(mistakes(&all), Vec::<String>::new());
         check_block("observability.md", "store metrics", &metrics_table(&all));
-        check_block("observability.md", "process metrics", &metrics_table(ProcessMetrics::METRICS));
+        check_block(
+            "observability.md",
+            "process metrics",
+            &metrics_table(ProcessMetrics::METRICS),
+        );
     }
 }

@@ -10,7 +10,14 @@ pub fn keys_table() -> String {
     let mut table = String::from("| key after the tag | type | holds | bounded by |\n| --- | --- | --- | --- |\n");
     for key in documented() {
         // Writing to a String cannot fail.
-        let _ = writeln!(table, "| `{}` | {} | {} | {} |", key.name, key.kind, cell(key.holds), cell(key.bound));
+        let _ = writeln!(
+            table,
+            "| `{}` | {} | {} | {} |",
+            key.name,
+            key.kind,
+            cell(key.holds),
+            cell(key.bound)
+        );
     }
     table
 }
@@ -27,7 +34,13 @@ pub fn scripts_table() -> String {
         };
         let purpose = header(script.text, 1, "KEYS");
         let returns = header_field(script.text, "RETURNS");
-        let _ = writeln!(table, "| `{}` | {} | {} | {memory} |", script.name, cell(&purpose), cell(&returns));
+        let _ = writeln!(
+            table,
+            "| `{}` | {} | {} | {memory} |",
+            script.name,
+            cell(&purpose),
+            cell(&returns)
+        );
     }
     table
 }
@@ -39,7 +52,10 @@ fn cell(text: &str) -> String {
 /// The comment lines from line `from` up to the field `until`.
 fn header(text: &str, from: usize, until: &str) -> String {
     let lines = text.lines().skip(from).map_while(|line| line.strip_prefix("-- "));
-    lines.take_while(|line| !line.starts_with(until)).collect::<Vec<_>>().join(" ")
+    lines
+        .take_while(|line| !line.starts_with(until))
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 /// A field of the header with its continuation lines.

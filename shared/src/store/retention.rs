@@ -29,7 +29,7 @@ impl Default for Keep {
             idle_ms: 7 * day,
             context_ms: 7 * day,
             journal_ms: 3_600_000,
-refused_ms: 600_000,
+            refused_ms: 600_000,
             dead: 1_000,
         }
     }

@@ -59,6 +59,7 @@ scripts! {
     Finish = "finish",
     Renew = "renew",
     Cancel = "cancel",
+    Close = "close",
     SettleRequeue = "settle_requeue",
     SettleEnd = "settle_end",
     SettleDue = "settle_due",
@@ -263,7 +264,7 @@ impl Reply {
     pub(super) fn parsed<T: std::str::FromStr>(&mut self) -> Result<T, StoreError> {
         let text = self.text()?;
         text.parse()
-            .map_err(|_| StoreError::corrupt(self.what, format!("`{text}` is not the expected kind")))
+            .map_err(|_wrong| StoreError::corrupt(self.what, format!("`{text}` is not the expected kind")))
     }
 
     pub(super) fn flag(&mut self) -> Result<bool, StoreError> {

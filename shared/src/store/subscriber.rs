@@ -76,7 +76,7 @@ async fn within<T>(call: impl Future<Output = Result<T, RedisError>>) -> Result<
     };
     let answer = tokio::time::timeout(PATIENCE, call)
         .await
-        .map_err(|_| StoreError::Unavailable(late()))?;
+        .map_err(|_wrong| StoreError::Unavailable(late()))?;
     answer.map_err(|source| StoreError::from_redis("SUBSCRIBE", source))
 }
 

@@ -136,7 +136,7 @@ impl Store {
             _ => return Err(reply.unknown().into()),
         }
         let head = Head::read(&mut reply)?;
-        let history = head.history(&mut reply)?;
+        let history = Head::history(&mut reply)?;
         let entries = parse_entries(Value::Array(reply.list()?))?;
         let folded = self.fold(task, &head, entries).await?;
         Ok(Some(head.into_task(task, folded, history)))
@@ -333,7 +333,8 @@ fn beyond(answer: Value, after: Option<Place>) -> Result<(usize, Vec<Place>), St
     Ok((read, places))
 }
 
-fn number(value: &Value) -> Result<u64, StoreError> {
+/// A number in a reply.
+pub(super) fn number(value: &Value) -> Result<u64, StoreError> {
     let parsed = match value {
         Value::Int(n) => u64::try_from(*n).ok(),
         other => text(other).and_then(|t| t.parse().ok()),
@@ -412,7 +413,7 @@ impl Head {
         })
     }
 
-    fn history(&self, reply: &mut Reply) -> Result<Vec<Message>, StoreError> {
+    fn history(reply: &mut Reply) -> Result<Vec<Message>, StoreError> {
         let read = |value: Value| match value {
             Value::BulkString(bytes) => read_json("message", &bytes),
             other => Err(StoreError::corrupt("history", format!("{other:?}"))),
@@ -427,7 +428,7 @@ impl Head {
         let at = self
             .snapshot_at
             .parse()
-            .map_err(|_| StoreError::corrupt("task", "snapshot position"))?;
+            .map_err(|_wrong| StoreError::corrupt("task", "snapshot position"))?;
         Ok(Some((read_json("snapshot", &self.snapshot)?, at)))
     }
 

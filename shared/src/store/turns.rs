@@ -11,7 +11,7 @@ use crate::domain::event::Event;
 use crate::domain::fold::Folded;
 use crate::domain::record::{Tries, TurnRecord};
 use crate::domain::state;
-use crate::ids::{ContextKey, EntryId, Epoch, LeaseToken, Nonce, Partition, TurnId, WorkerId};
+use crate::ids::{ContextKey, EntryId, Epoch, LeaseToken, Nonce, Partition, ScopeKey, TurnId, WorkerId};
 
 /// How long an ended turn answers a repeated submit, in ms.
 pub(super) const KEEP_TURN_MS: u64 = 600_000;
@@ -27,6 +27,8 @@ pub struct Submit<'a> {
     pub nonce: Nonce,
     /// For a task that exists: its last entry as it was read.
     pub follows: Option<EntryId>,
+    /// Most live turns that the scope may have in the turn's partition; none: any number.
+    pub scope_limit: Option<u64>,
     /// For a task that exists: the answer that stops being the status message, then the user's message.
     pub history: &'a [Message],
 }
@@ -51,6 +53,8 @@ pub enum Submitted {
     Working,
     /// The task accepts no further message.
     Terminal,
+    /// The scope has as many live turns as it may have.
+    Limited,
     /// The task is gone, or is not in this scope and context.
     NotFound,
     /// The task has changed since it was read: read it again.
@@ -117,7 +121,7 @@ pub struct Taken {
     pub token: LeaseToken,
     /// The fencing number.
     pub epoch: Epoch,
-    /// The context's fencing number before; a repeated take does not know it.
+    /// The context's fencing number before, unless this is its first.
     pub previous: Option<Epoch>,
     /// Which turn of its task.
     pub number: u32,
@@ -157,7 +161,8 @@ impl Store {
             .push(submit.follows.map(|id| id.to_string()).unwrap_or_default())
             .number(record.submitted)
             .push(state::word(&a2a::TaskState::Submitted))
-            .number(expires(record));
+            .number(expires(record))
+            .number(submit.scope_limit.unwrap_or(0));
         history_args(&mut args, submit.history)?;
         args.number(1)
             .push(submit.first.bytes())
@@ -174,6 +179,7 @@ impl Store {
                 }
             }
             "BUSY" => Submitted::Busy,
+            "LIMITED" => Submitted::Limited,
             "WORKING" => Submitted::Working,
             "TERMINAL" => Submitted::Terminal,
             "NOT_FOUND" => Submitted::NotFound,
@@ -181,6 +187,22 @@ impl Store {
             "TAKEN" => return Err(StoreError::corrupt("submit", "a new task id exists already")),
             _ => return Err(reply.unknown()),
         })
+    }
+
+    /// How many live turns a scope has, cluster-wide, as far as they are counted.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn live_turns(&self, scope: &ScopeKey) -> Result<u64, StoreError> {
+        let partitions: Vec<Partition> = self.keys().layout().all().collect();
+        let mut pipeline = redis::Pipeline::with_capacity(partitions.len());
+        for partition in &partitions {
+            let mut count = super::connection::command("ZCARD");
+            count.arg(self.keys().live_turns(*partition, scope));
+            pipeline.add_command(count);
+        }
+        let counts = self.pipelined("ZCARD", &pipeline, partitions.len()).await?;
+        counts.iter().map(super::tasks::number).sum()
     }
 
     /// Stores a task that is born FAILED. Returns its only entry and Redis ms.

@@ -9,7 +9,10 @@ use std::{env, fs};
 /// # Panics
 /// When the part is missing or out of date.
 #[track_caller]
-#[expect(clippy::disallowed_methods, reason = "the kit does not know the platform's configuration")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the kit does not know the platform's configuration"
+)]
 pub fn check_block(page: &str, name: &str, generated: &str) {
     let path = root().join("docs").join(page);
     let stored = fs::read_to_string(&path).unwrap_or_default();
@@ -24,7 +27,10 @@ pub fn check_block(page: &str, name: &str, generated: &str) {
     if block == wanted {
         return;
     }
-    assert!(env::var("BLESS").is_ok_and(|v| v == "1"), "docs/{page}: {name} is out of date: run `make bless`");
+    assert!(
+        env::var("BLESS").is_ok_and(|v| v == "1"),
+        "docs/{page}: {name} is out of date: run `make bless`"
+    );
     fs::write(&path, format!("{before}{begin}{wanted}<!-- end -->{after}"))
         .unwrap_or_else(|error| panic!("docs/{page} cannot be written: {error}"));
 }

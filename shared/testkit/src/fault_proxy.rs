@@ -44,11 +44,13 @@ pub struct FaultProxy {
 
 #[derive(Debug)]
 struct Control {
+    upstream: Mutex<Upstream>,
     mode: watch::Sender<Mode>,
     filter: Mutex<Filter>,
     accepted: AtomicU64,
     open: AtomicU64,
     lost_replies: AtomicU64,
+    swallowed: AtomicU64,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -64,8 +66,19 @@ struct Mode {
 struct Filter {
     /// How many bytes may still pass from server to client; `None` = all.
     passing: Option<usize>,
-    /// The next requests that contain these bytes get no reply.
-    unanswered: Option<(Vec<u8>, usize)>,
+    /// What happens to the next requests that contain these bytes, and to how many of them.
+    marked: Option<(Vec<u8>, usize, Fate)>,
+}
+
+/// What happens to a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    /// It arrives; its connection is closed before a reply passes.
+    LosesReply,
+    /// It arrives; its connection stays open and silent.
+    GetsNoReply,
+    /// It does not arrive, nor does anything after it; its connection stays open.
+    Vanishes,
 }
 
 /// What ended a connection otherwise than by both sides closing.
@@ -81,11 +94,13 @@ impl FaultProxy {
         listener.set_nonblocking(true).expect("a listener can be non-blocking");
         let addr = listener.local_addr().expect("a bound socket has an address");
         let control = Arc::new(Control {
+            upstream: Mutex::new(upstream),
             mode: watch::Sender::new(Mode::default()),
             filter: Mutex::default(),
             accepted: AtomicU64::new(0),
             open: AtomicU64::new(0),
             lost_replies: AtomicU64::new(0),
+            swallowed: AtomicU64::new(0),
         });
         let (stop, stopped) = oneshot::channel();
         let shared = Arc::clone(&control);
@@ -96,7 +111,7 @@ impl FaultProxy {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
                 runtime
                     .expect("a runtime can be built")
-                    .block_on(serve(listener, upstream, shared, stopped));
+                    .block_on(serve(listener, shared, stopped));
             })
             .expect("the proxy's thread starts");
         Self {
@@ -115,6 +130,11 @@ impl FaultProxy {
     /// The same as a Redis URL.
     pub fn url(&self) -> String {
         format!("redis://{}", self.addr)
+    }
+
+    /// Forwards new connections to another place; open ones stay where they are.
+    pub fn retarget(&self, upstream: Upstream) {
+        *self.control.upstream() = upstream;
     }
 
     /// Closes every open connection; new ones are served.
@@ -162,8 +182,38 @@ impl FaultProxy {
     /// The next `times` requests that contain `needle` reach the server, and their connections are closed before a
     /// reply passes: the client cannot know the outcome.
     pub fn lose_reply_to(&self, needle: &[u8], times: usize) {
+        self.mark(needle, times, Fate::LosesReply);
+    }
+
+    /// A request that contains `needle` reaches the server, and its connection passes no reply any more but stays open:
+    /// the moment after the server's deed, held for as long as the client waits. It replaces what
+    /// [`FaultProxy::lose_reply_to`] and its like have set.
+    pub fn swallow_reply_to(&self, needle: &[u8]) {
+        self.mark(needle, usize::MAX, Fate::GetsNoReply);
+    }
+
+    /// A request that contains `needle` does not reach the server, nor does what follows it on its connection, which
+    /// stays open: the moment before the server's deed. It replaces what [`FaultProxy::lose_reply_to`] and its like have
+    /// set.
+    pub fn swallow_request(&self, needle: &[u8]) {
+        self.mark(needle, usize::MAX, Fate::Vanishes);
+    }
+
+    /// Undoes [`FaultProxy::lose_reply_to`], [`FaultProxy::swallow_reply_to`] and [`FaultProxy::swallow_request`]. What
+    /// they have held stays held.
+    pub fn forget_needle(&self) {
+        self.control.filter().marked = None;
+    }
+
+    /// How many connections have been held by [`FaultProxy::swallow_reply_to`], counted when the first reply was kept
+    /// back, and by [`FaultProxy::swallow_request`].
+    pub fn swallowed(&self) -> u64 {
+        self.control.swallowed.load(Ordering::SeqCst)
+    }
+
+    fn mark(&self, needle: &[u8], times: usize, fate: Fate) {
         assert!(!needle.is_empty(), "everything contains nothing");
-        self.control.filter().unanswered = Some((needle.to_vec(), times));
+        self.control.filter().marked = Some((needle.to_vec(), times, fate));
     }
 
     /// How many replies [`FaultProxy::lose_reply_to`] has lost.
@@ -194,6 +244,10 @@ impl Drop for FaultProxy {
 }
 
 impl Control {
+    fn upstream(&self) -> MutexGuard<'_, Upstream> {
+        self.upstream.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn filter(&self) -> MutexGuard<'_, Filter> {
         self.filter.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -207,11 +261,11 @@ impl Filter {
         passing
     }
 
-    /// Whether `recent`, whose last `fresh` bytes are new, completes an occurrence of the needle.
-    fn loses_reply(&mut self, recent: &mut Vec<u8>, fresh: &[u8]) -> bool {
-        let Some((needle, times)) = &mut self.unanswered else {
+    /// What happens to the request of which `fresh` came in, `recent` being what came just before it.
+    fn fate(&mut self, recent: &mut Vec<u8>, fresh: &[u8]) -> Option<Fate> {
+        let Some((needle, times, fate)) = &mut self.marked else {
             recent.clear();
-            return false;
+            return None;
         };
         recent.extend_from_slice(fresh);
         let found = *times > 0 && recent.windows(needle.len()).any(|window| window == needle);
@@ -221,7 +275,7 @@ impl Filter {
         // What is kept is too short for the needle, so one occurrence is counted once.
         let kept = recent.len().min(needle.len() - 1);
         recent.drain(..recent.len() - kept);
-        found
+        found.then_some(*fate)
     }
 }
 
@@ -242,7 +296,7 @@ impl Upstream {
     }
 }
 
-async fn serve(listener: net::TcpListener, upstream: Upstream, control: Arc<Control>, mut stop: oneshot::Receiver<()>) {
+async fn serve(listener: net::TcpListener, control: Arc<Control>, mut stop: oneshot::Receiver<()>) {
     let listener = TcpListener::from_std(listener).expect("a listener can be registered");
     let mut connections = JoinSet::new();
     loop {
@@ -256,7 +310,8 @@ async fn serve(listener: net::TcpListener, upstream: Upstream, control: Arc<Cont
                 let mode = *control.mode.borrow();
                 if !mode.refuse {
                     control.open.fetch_add(1, Ordering::SeqCst);
-                    connections.spawn(relay(client, upstream.clone(), Arc::clone(&control), mode.generation));
+                    let upstream = control.upstream().clone();
+                    connections.spawn(relay(client, upstream, Arc::clone(&control), mode.generation));
                 }
             }
         }
@@ -279,10 +334,10 @@ async fn forward(client: TcpStream, upstream: Upstream, control: &Control) {
     };
     client.set_nodelay(true).ok();
     let (client_reader, client_writer) = client.into_split();
-    let lost = AtomicBool::new(false);
+    let told = Told::default();
     let ended = tokio::try_join!(
-        requests(Box::new(client_reader), &mut server_writer, control, &lost),
-        replies(&mut server_reader, Box::new(client_writer), control, &lost),
+        requests(Box::new(client_reader), &mut server_writer, control, &told),
+        replies(&mut server_reader, Box::new(client_writer), control, &told),
     );
     if let Err(Broken::ReplyLost) = ended {
         control.lost_replies.fetch_add(1, Ordering::SeqCst);
@@ -293,27 +348,49 @@ async fn forward(client: TcpStream, upstream: Upstream, control: &Control) {
     }
 }
 
+/// What the direction of the requests tells that of the replies.
+#[derive(Debug, Default)]
+struct Told {
+    lost: AtomicBool,
+    silent: AtomicBool,
+}
+
 /// Client to server.
-async fn requests(mut from: Reader, to: &mut Writer, control: &Control, lost: &AtomicBool) -> Result<(), Broken> {
+async fn requests(mut from: Reader, to: &mut Writer, control: &Control, told: &Told) -> Result<(), Broken> {
     let mut buffer = vec![0; BUFFER];
     let mut recent = Vec::new();
     while let Some(bytes) = next(&mut from, &mut buffer, control).await? {
-        let loses_reply = control.filter().loses_reply(&mut recent, bytes);
+        let fate = control.filter().fate(&mut recent, bytes);
+        if fate == Some(Fate::Vanishes) {
+            control.swallowed.fetch_add(1, Ordering::SeqCst);
+            while next(&mut from, &mut buffer, control).await?.is_some() {}
+            break;
+        }
         to.write_all(bytes).await.map_err(|_closed| Broken::Socket)?;
         // ORDER: after the write, without an await between: the request is on its way, and its reply was not seen yet.
-        if loses_reply {
-            lost.store(true, Ordering::SeqCst);
+        match fate {
+            Some(Fate::LosesReply) => told.lost.store(true, Ordering::SeqCst),
+            Some(Fate::GetsNoReply) => told.silent.store(true, Ordering::SeqCst),
+            Some(Fate::Vanishes) | None => {}
         }
     }
     to.shutdown().await.map_err(|_closed| Broken::Socket)
 }
 
 /// Server to client.
-async fn replies(from: &mut Reader, mut to: Writer, control: &Control, lost: &AtomicBool) -> Result<(), Broken> {
+async fn replies(from: &mut Reader, mut to: Writer, control: &Control, told: &Told) -> Result<(), Broken> {
     let mut buffer = vec![0; BUFFER];
+    let mut swallowing = false;
     while let Some(bytes) = next(from, &mut buffer, control).await? {
-        if lost.load(Ordering::SeqCst) {
+        if told.lost.load(Ordering::SeqCst) {
             return Err(Broken::ReplyLost);
+        }
+        if told.silent.load(Ordering::SeqCst) {
+            if !swallowing {
+                control.swallowed.fetch_add(1, Ordering::SeqCst);
+            }
+            swallowing = true;
+            continue;
         }
         let passing = control.filter().may_pass(bytes.len());
         let bytes = bytes.get(..passing).unwrap_or_default();

@@ -53,9 +53,7 @@ fn world_record(world: &World) -> relevo_shared::ids::TaskId {
 #[tokio::test]
 async fn a_replica_that_serves_nothing_is_unavailable() {
     let world = World::start().await;
-    world
-        .probe
-        .ask(&["CONFIG", "SET", "replica-serve-stale-data", "no"]);
+    world.probe.ask(&["CONFIG", "SET", "replica-serve-stale-data", "no"]);
     // Nobody listens on port 1: the link to the primary is never up.
     world.probe.ask(&["REPLICAOF", "127.0.0.1", "1"]);
     everything_is_unavailable(&world, "MASTERDOWN").await;
@@ -70,7 +68,10 @@ async fn a_primary_that_became_a_replica_is_unavailable_for_writes() {
     let record = world.queued("c-1").await;
     world.probe.ask(&["REPLICAOF", "127.0.0.1", "1"]);
     unavailable(world.try_take(world.partition(&record)).await, "READONLY");
-    unavailable(world.store.ring("default", world.partition(&record), 1).await, "READONLY");
+    unavailable(
+        world.store.ring("default", world.partition(&record), 1).await,
+        "READONLY",
+    );
     world.probe.ask(&["REPLICAOF", "NO", "ONE"]);
     assert_eq!(world.take(world.partition(&record)).await.len(), 1);
 }

@@ -14,7 +14,14 @@ const DRAINED: Why = Why::HandOver(FailReason::WorkerDrained);
 async fn hand_back(world: &World, turn: &Running) -> GivenBack {
     let taken = &turn.taken;
     let keep = Keep::default();
-    let given = give_back(&world.store, taken.partition, &taken.context, &taken.token, DRAINED, &keep);
+    let given = give_back(
+        &world.store,
+        taken.partition,
+        &taken.context,
+        &taken.token,
+        DRAINED,
+        &keep,
+    );
     given.await.unwrap()
 }
 
@@ -22,7 +29,10 @@ async fn hand_back(world: &World, turn: &Running) -> GivenBack {
 async fn writes_nothing(world: &World, zombie: &mut Running) {
     let before = world.probe.dump();
     assert_eq!(zombie.emit(&world.store, &["late"]).await, EmitReply::Fenced);
-    assert_eq!(zombie.emit_with_snapshot(&world.store, &["late"]).await, EmitReply::Fenced);
+    assert_eq!(
+        zombie.emit_with_snapshot(&world.store, &["late"]).await,
+        EmitReply::Fenced
+    );
     for end in [End::Completed, End::InputRequired, End::Canceled] {
         assert_eq!(zombie.finish(&world.store, end).await, EmitReply::Fenced);
     }
@@ -88,7 +98,10 @@ async fn a_worker_of_a_purged_task_does_not_bring_its_journal_back() {
     );
     writes_nothing(&world, &mut turn).await;
     assert_eq!(
-        world.probe.text(&["EXISTS", &world.store.keys().journal(task)]).unwrap(),
+        world
+            .probe
+            .text(&["EXISTS", &world.store.keys().journal(task)])
+            .unwrap(),
         "0"
     );
 }
@@ -181,10 +194,7 @@ async fn an_expired_lease_that_nobody_judged_still_writes() {
 /// What a failover to a replica that was behind does: the last entries are gone and the task's hash is as it was then.
 fn lose_tail(world: &World, turn: &Running, keep: &EntryId) {
     let keys = world.store.keys();
-    let (journal, task) = (
-        keys.journal(turn.taken.record.task),
-        keys.task(turn.taken.record.task),
-    );
+    let (journal, task) = (keys.journal(turn.taken.record.task), keys.task(turn.taken.record.task));
     let entries = world.probe.stream(&journal).entries;
     let lost = entries.iter().skip(usize::try_from(keep.seq).unwrap());
     for (id, _) in lost {

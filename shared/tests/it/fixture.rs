@@ -112,6 +112,14 @@ impl World {
         assert!(count > 0, "{script} never answered {tag}");
     }
 
+    /// A counter of the store.
+    pub fn counter(&self, name: &str) -> u64 {
+        let families = self.registry.gather();
+        let family = families.iter().find(|family| family.name() == name).unwrap();
+        let value = family.get_metric()[0].get_counter().get_value();
+        format!("{value:.0}").parse().unwrap()
+    }
+
     /// A turn that creates its task in a context of its own.
     pub async fn record(&self, context_id: &str) -> TurnRecord {
         let sender = Sender::default();
@@ -161,6 +169,7 @@ impl World {
                 record,
                 first: &first,
                 nonce,
+                scope_limit: None,
                 follows,
                 history,
             })
@@ -210,6 +219,7 @@ impl World {
     }
 
     pub fn partition(&self, record: &TurnRecord) -> Partition {
+        assert!(self.store.may_hold(record.task));
         record.task.partition()
     }
 
@@ -540,7 +550,9 @@ impl Running {
             snapshot: &snapshot,
             history: &history,
             trim_below,
-            keep: &keep, remember_ms: 0 };
+            keep: &keep,
+            remember_ms: 0,
+        };
         let batch = Batch {
             state: end.state(),
             ..self.batch(nonce, open, &events)

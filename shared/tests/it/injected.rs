@@ -48,7 +48,7 @@ fn first_write(run: &Run) -> usize {
 }
 
 /// Breaks a call before each of its commands. Returns the commands before which a break leaves a half that no repeat completes.
-fn halves(world: &World, scene: &Scene) -> BTreeSet<String> {
+fn halves(world: &World, scene: &Scene) -> BTreeSet<(String, String)> {
     let probe = &world.probe;
     let (script, name) = (scene.call.script, scene.name);
     scene.set(probe);
@@ -69,7 +69,8 @@ fn halves(world: &World, scene: &Scene) -> BTreeSet<String> {
         );
         let repeated = scene.run(probe, Break::Never);
         if repeated.outcome != "ok" || repeated.after != whole.after {
-            halves.insert(whole.calls[n - 1].1.clone());
+            let (how, command, _) = &whole.calls[n - 1];
+            halves.insert((how.clone(), command.clone()));
         }
     }
     halves
@@ -78,8 +79,8 @@ fn halves(world: &World, scene: &Scene) -> BTreeSet<String> {
 #[tokio::test]
 async fn a_script_that_is_broken_off_has_written_nothing_or_is_completed_by_a_repeat() {
     let world = World::small().await;
-    let mut all: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
-    for scene in scenes::all(&world).await {
+    let mut all: BTreeMap<&str, BTreeSet<(String, String)>> = BTreeMap::new();
+    for scene in Box::pin(scenes::all(&world)).await {
         let halves = halves(&world, &scene);
         all.entry(scene.call.script).or_default().extend(halves);
     }
@@ -92,9 +93,12 @@ async fn a_script_that_is_broken_off_has_written_nothing_or_is_completed_by_a_re
 
     // Where a break would leave a half, the next command is one that cannot fail there.
     for (script, halves) in &all {
-        for command in halves {
+        for (how, command) in halves {
             let may_fail = MAY_FAIL.contains(&command.as_str()) && !PROVEN.contains(&(script, command.as_str()));
-            assert!(!may_fail, "{script} may be left half-written before {command}");
+            assert!(
+                !may_fail || how == "pcall",
+                "{script} may be left half-written before {command}"
+            );
         }
     }
     // These have nothing after their first write that matters, or are completed by a repeat throughout.
@@ -106,7 +110,7 @@ async fn a_script_that_is_broken_off_has_written_nothing_or_is_completed_by_a_re
 #[tokio::test]
 async fn what_may_fail_is_called_before_the_first_write_or_its_error_is_handled() {
     let world = World::small().await;
-    for scene in scenes::all(&world).await {
+    for scene in Box::pin(scenes::all(&world)).await {
         let (script, name) = (scene.call.script, scene.name);
         scene.set(&world.probe);
         let whole = scene.run(&world.probe, Break::Never);
@@ -139,11 +143,8 @@ async fn what_may_fail_is_called_before_the_first_write_or_its_error_is_handled(
 #[tokio::test]
 async fn a_queue_that_cannot_be_read_costs_no_lease() {
     let world = World::small().await;
-    let scenes = scenes::all(&world).await;
-    let scene = scenes
-        .iter()
-        .find(|s| s.name == "turns of all three queues")
-        .unwrap();
+    let scenes = Box::pin(scenes::all(&world)).await;
+    let scene = scenes.iter().find(|s| s.name == "turns of all three queues").unwrap();
     scene.set(&world.probe);
     let whole = scene.run(&world.probe, Break::Never);
     let reads: Vec<usize> = (1..)
@@ -174,7 +175,7 @@ fn scripts_without_writes_say_so() {
 /// Only new work stops when memory is full.
 #[test]
 fn everything_but_new_work_runs_when_memory_is_full() {
-    let new_work = ["submit", "refuse", "layout", "read_context", "read_task"];
+    let new_work = ["reserve", "submit", "refuse", "layout", "read_context", "read_task"];
     for script in SCRIPTS {
         let allowed = script.text.starts_with("#!lua flags=allow-oom\n");
         assert_ne!(allowed, new_work.contains(&script.name), "{}", script.name);

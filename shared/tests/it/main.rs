@@ -8,15 +8,21 @@
 )]
 #![allow(missing_docs, unreachable_pub, reason = "test code")]
 
+mod acl;
 mod away;
-mod bugs;
+mod cluster_mode;
 mod fencing;
 mod fixture;
 mod flow;
 mod injected;
+mod invariants;
+mod janitor;
+mod laws;
+mod once;
 mod probe;
 mod record;
 mod replies;
 mod scenes;
 mod sessions;
 mod takes;
+mod twice;

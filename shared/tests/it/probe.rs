@@ -89,6 +89,10 @@ impl Probe {
         self.text(&["HGET", key, field])
     }
 
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "numbers and texts are handed in as they are"
+    )]
     pub fn set(&self, key: &str, field: &str, value: impl ToString) {
         self.ask(&["HSET", key, field, &value.to_string()]);
     }

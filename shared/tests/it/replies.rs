@@ -12,9 +12,9 @@ use relevo_shared::domain::reason::FailReason;
 use relevo_shared::domain::record::{Sender, TurnRecord};
 use relevo_shared::domain::state::End;
 use relevo_shared::ids::{EntryId, Nonce, TaskId};
-use relevo_shared::janitor::{Conclusion, conclude};
+use relevo_shared::janitor::{Conclusion, cancel_idle, conclude};
 use relevo_shared::store::{
-    Held, HistoryLength, Keep, LeaseClient, Refused, SCRIPTS, Settled, StoreError, Submit, Submitted,
+    Held, HistoryLength, Keep, LeaseClient, Refused, Reserved, SCRIPTS, Settled, StoreError, Submit, Submitted,
 };
 
 use crate::fixture::{TTL, World, is_done};
@@ -137,6 +137,7 @@ async fn a_new_task_never_takes_the_place_of_another() {
         record: &second,
         first: &event,
         nonce: Nonce(1),
+        scope_limit: None,
         follows: None,
         history: &[],
     };
@@ -435,6 +436,74 @@ async fn a_layout_is_agreed_on_once_and_another_is_refused() {
     };
     assert!(rule.contains("partitions = 64"), "{rule}");
     crate::fixture::connect(&world.redis.url()).await;
+}
+
+#[tokio::test]
+async fn a_key_stands_for_the_ids_of_its_first_request_until_that_is_refused() {
+    let world = World::start().await;
+    let record = world.record("c-1").await;
+    let key = world.store.place_key(&record.scope(), "key");
+    let first = crate::scenes::reservation(&record);
+    let other = crate::scenes::reservation(&world.record("c-2").await);
+    let reserve = |digest, wanted| world.store.reserve(&key, digest, wanted, 1_000_000);
+    assert_eq!(reserve("a", &first).await.unwrap(), Reserved::New);
+    world.reached("reserve", "RESERVED");
+    // Its own repeat, and a retry that reached another gateway, which chose other ids and another context.
+    for wanted in [&first, &other] {
+        assert_eq!(reserve("a", wanted).await.unwrap(), Reserved::Exists(first.clone()));
+    }
+    world.reached("reserve", "EXISTS");
+    assert_eq!(reserve("b", &other).await.unwrap(), Reserved::Conflict);
+    world.reached("reserve", "CONFLICT");
+
+    // Only the send that holds the key gives it free.
+    world.store.unreserve(&key, other.turn).await.unwrap();
+    world.reached("unreserve", "KEPT");
+    assert_eq!(reserve("a", &other).await.unwrap(), Reserved::Exists(first.clone()));
+    world.store.unreserve(&key, first.turn).await.unwrap();
+    world.reached("unreserve", "OK");
+    assert_eq!(reserve("b", &other).await.unwrap(), Reserved::New);
+    let (stored, expires) = &world
+        .probe
+        .dump()
+        .into_iter()
+        .find(|(name, _)| name.contains(":idem:"))
+        .unwrap()
+        .1;
+    assert!(*expires, "{stored:?}");
+}
+
+#[tokio::test]
+async fn a_task_without_a_turn_is_cancelled_as_it_was_read_or_not_at_all() {
+    let world = World::start().await;
+    let task = world.ended("c-1", End::InputRequired).await.taken.record.task;
+    let idle = world.stored(task).await;
+    let (record, _) = world.follow_up(task, "c-1").await;
+    let keep = Keep::default();
+    let before = world.probe.dump();
+    // A message came first; then its turn lives; then the task is another than the one that was read.
+    assert_eq!(cancel_idle(&world.store, &idle, &keep).await.unwrap(), Settled::Changed);
+    let live = world.stored(task).await;
+    assert_eq!(cancel_idle(&world.store, &live, &keep).await.unwrap(), Settled::Changed);
+    world.reached("close", "RETRY");
+    assert_eq!(world.probe.dump(), before);
+    let turn = world.again(&record).await;
+    assert!(is_done(&turn.finish(&world.store, End::InputRequired).await));
+
+    let idle = world.stored(task).await;
+    assert_eq!(cancel_idle(&world.store, &idle, &keep).await.unwrap(), Settled::Done);
+    world.reached("close", "OK");
+    let canceled = world.stored(task).await;
+    assert!(canceled.terminal && canceled.state == a2a::TaskState::Canceled);
+    assert_eq!(world.kinds(task).await.last().unwrap(), "2.t");
+    for stored in [&idle, &canceled] {
+        assert_eq!(
+            cancel_idle(&world.store, stored, &keep).await.unwrap(),
+            Settled::Changed,
+            "terminal states absorb"
+        );
+    }
+    assert_eq!(world.follow_up(task, "c-1").await.1, Submitted::Terminal);
 }
 
 /// `-- RETURNS A x | B` and its continuation lines.

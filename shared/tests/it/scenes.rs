@@ -10,8 +10,8 @@ use relevo_shared::domain::reason::FailReason;
 use relevo_shared::domain::record::{CrashPolicy, TurnRecord};
 use relevo_shared::domain::state::End;
 use relevo_shared::ids::{ContextKey, EntryId, LeaseToken, Nonce, Partition};
-use relevo_shared::janitor::{Conclusion, Why, conclude, give_back};
-use relevo_shared::store::{Held, Keep, LeaseClient, Refused};
+use relevo_shared::janitor::{Conclusion, Why, cancel_idle, conclude, give_back};
+use relevo_shared::store::{Held, Keep, LeaseClient, Refused, Reservation};
 
 use crate::fixture::{Running, TTL, World, token, worker};
 use crate::probe::{Dump, Probe, Saved, list, text};
@@ -222,6 +222,25 @@ impl Stage<'_> {
         };
         world.store.refuse(&refused).await.unwrap();
         self.done("a refused message", "refuse");
+
+        let key = world.store.place_key(&record.scope(), "key");
+        let reservation = reservation(&record);
+        self.ready();
+        world
+            .store
+            .reserve(&key, "digest", &reservation, 1_000_000)
+            .await
+            .unwrap();
+        self.done("a key", "reserve");
+
+        world
+            .store
+            .reserve(&key, "digest", &reservation, 1_000_000)
+            .await
+            .unwrap();
+        self.ready();
+        world.store.unreserve(&key, record.turn).await.unwrap();
+        self.done("a key whose send was refused", "unreserve");
     }
 
     async fn takes(&mut self) {
@@ -250,9 +269,7 @@ impl Stage<'_> {
         self.back(&turn, DRAINED).await;
         let [main, first] = ["", ":first"].map(|suffix| world.store.keys().queue(ONLY, "default", suffix));
         world.probe.ask(&["DEL", &main]);
-        world
-            .probe
-            .ask(&["XADD", &first, "*", "t", "nobody", "x", "nowhere"]);
+        world.probe.ask(&["XADD", &first, "*", "t", "nobody", "x", "nowhere"]);
         self.ready();
         world.take_as(&world.worker, ONLY, TTL, 5).await;
         self.done("a turn, an entry that stands for none, a queue that is missing", "take");
@@ -428,13 +445,17 @@ impl Stage<'_> {
 
         let record = world.ended("c-1", End::Completed).await.taken.record;
         let due = world.store.keys().due(ONLY);
-        world
-            .probe
-            .ask(&["ZADD", &due, "1", world.context(&record).as_str()]);
+        world.probe.ask(&["ZADD", &due, "1", world.context(&record).as_str()]);
         let view = world.view(&record).await;
         self.ready();
         world.store.settle_due(&view, 0).await.unwrap();
         self.done("a context without a turn", "settle_due");
+
+        let task = world.ended("c-1", End::InputRequired).await.taken.record.task;
+        let stored = world.stored(task).await;
+        self.ready();
+        cancel_idle(&world.store, &stored, &Keep::default()).await.unwrap();
+        self.done("the cancel of a task without a turn", "close");
     }
 
     async fn conclude(&self, record: &TurnRecord, end: End, reason: Option<FailReason>, expired: bool) {
@@ -469,13 +490,10 @@ impl Stage<'_> {
         self.ready();
         world.sweep(ONLY).await;
         // No patience with consumers, so that it forgets some.
-        self.done("a look after a restart", "sweep").args[2] = "0".to_owned();
+        let call = self.done("a look after a restart", "sweep");
+        "0".clone_into(&mut call.args[2]);
 
-        for (name, prefix) in [
-            ("a task", 't'),
-            ("a context that has tasks", 'c'),
-            ("a journal", 'j'),
-        ] {
+        for (name, prefix) in [("a task", 't'), ("a context that has tasks", 'c'), ("a journal", 'j')] {
             let ended = world.ended("c-1", End::Completed).await.taken.record;
             let member = match prefix {
                 'c' => format!("c:{}", world.context(&ended)),
@@ -520,11 +538,16 @@ impl Stage<'_> {
         let retain = self.world.store.keys().retain(ONLY);
         self.world.probe.ask(&["ZADD", &retain, "1", member]);
         self.ready();
-        self.world
-            .store
-            .purge(ONLY, member, &Keep::default())
-            .await
-            .unwrap();
+        self.world.store.purge(ONLY, member, &Keep::default()).await.unwrap();
+    }
+}
+
+/// What a key would stand for.
+pub fn reservation(record: &TurnRecord) -> Reservation {
+    Reservation {
+        task: record.task,
+        turn: record.turn,
+        context_id: record.context_id.clone(),
     }
 }
 
@@ -549,9 +572,9 @@ pub async fn all(world: &World) -> Vec<Scene> {
     stage.submits().await;
     stage.takes().await;
     stage.emits().await;
-    stage.finishes().await;
+    Box::pin(stage.finishes()).await;
     stage.leases().await;
-    stage.settles().await;
+    Box::pin(stage.settles()).await;
     stage.upkeep().await;
     stage.scenes
 }

@@ -62,10 +62,7 @@ async fn what_came_back_is_taken_before_what_is_new_and_within_the_same_count() 
         assert_eq!(hand_back(&world, turn, DRAINED).await, GivenBack::Queued);
     }
     let took = world.store.take(&take(ONLY, &world.worker, &tokens(2))).await.unwrap();
-    assert_eq!(
-        turns(&took.turns),
-        ids(&[&back[0].taken.record, &back[1].taken.record])
-    );
+    assert_eq!(turns(&took.turns), ids(&[&back[0].taken.record, &back[1].taken.record]));
     assert!(took.full);
     assert_eq!(turns(&world.take(ONLY).await), ids(&[&new]));
 }
@@ -144,7 +141,9 @@ async fn a_repeat_returns_what_is_left_after_a_part_of_it_ended_or_was_lost() {
     let three = tokens(3);
     let taken = world.take_with(&world.worker, ONLY, TTL, &three, false).await;
     assert!(is_done(
-        &Running::new(taken[0].clone()).finish(&world.store, End::Completed).await
+        &Running::new(taken[0].clone())
+            .finish(&world.store, End::Completed)
+            .await
     ));
     // The second was recovered and another worker has it.
     hand_back(&world, &Running::new(taken[1].clone()), DRAINED).await;
@@ -254,10 +253,7 @@ async fn a_pool_sees_its_own_queue_only() {
         pool: "other",
         ..take(ONLY, &world.worker, &one)
     };
-    assert_eq!(
-        turns(&world.store.take(&other).await.unwrap().turns),
-        ids(&[&record])
-    );
+    assert_eq!(turns(&world.store.take(&other).await.unwrap().turns), ids(&[&record]));
 }
 
 #[tokio::test]
@@ -269,11 +265,7 @@ async fn taking_writes_nothing_into_the_journal_and_does_not_begin_the_turn() {
     let live = world.live(record).await;
     assert!(!live.tries.begun && live.tries.opened == 0);
     let until = live.until;
-    assert_eq!(
-        world.due(record),
-        Some(until),
-        "someone looks when the lease runs out"
-    );
+    assert_eq!(world.due(record), Some(until), "someone looks when the lease runs out");
 }
 
 #[tokio::test]

@@ -228,7 +228,7 @@ mod tests {
         assert_eq!((script.chunks, script.size), (MAX_CHUNKS, 1 << 20));
         assert_eq!(
             (script.delay, script.hold),
-            (Duration::from_secs(60), Duration::from_secs(3_600))
+            (Duration::from_mins(1), Duration::from_hours(1))
         );
         assert_eq!(script.nonce, "n");
     }

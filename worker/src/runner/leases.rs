@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn a_late_answer_never_takes_authority_back() {
         let leases = Leases::default();
-        let lease = leases.add(held(1), Partition(0), Duration::from_secs(10), Duration::from_secs(60));
+        let lease = leases.add(held(1), Partition(0), Duration::from_secs(10), Duration::from_mins(1));
         lease.renewed_at(Duration::from_secs(20));
         lease.renewed_at(Duration::from_secs(15));
         assert_eq!(lease.renewed(), Duration::from_secs(20));
@@ -254,8 +254,8 @@ mod tests {
             token: LeaseToken::new(2),
             ..old.clone()
         };
-        leases.add(old.clone(), Partition(1), now, Duration::from_secs(60));
-        leases.add(new, Partition(1), now, Duration::from_secs(60));
+        leases.add(old.clone(), Partition(1), now, Duration::from_mins(1));
+        leases.add(new, Partition(1), now, Duration::from_mins(1));
         leases.remove(&old.token);
         assert_eq!(leases.by_partition().len(), 1);
     }
@@ -264,9 +264,9 @@ mod tests {
     fn lost_and_overdue_leases_are_not_renewed() {
         let leases = Leases::default();
         let now = clock::boottime();
-        let lost = leases.add(held(1), Partition(1), now, Duration::from_secs(60));
+        let lost = leases.add(held(1), Partition(1), now, Duration::from_mins(1));
         leases.add(held(2), Partition(2), now, Duration::ZERO);
-        leases.add(held(3), Partition(3), now, Duration::from_secs(60));
+        leases.add(held(3), Partition(3), now, Duration::from_mins(1));
         lost.tell(|news| news.lost = true);
         assert_eq!(leases.by_partition().into_keys().collect::<Vec<_>>(), [Partition(3)]);
     }

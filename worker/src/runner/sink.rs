@@ -208,6 +208,6 @@ impl EventSink {
     }
 
     async fn send(&self, item: Item) -> Result<(), SinkClosed> {
-        self.items.send(item).await.map_err(|_| SinkClosed)
+        self.items.send(item).await.map_err(|_wrong| SinkClosed)
     }
 }

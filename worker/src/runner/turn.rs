@@ -29,7 +29,7 @@ const BATCH_WAIT: Duration = Duration::from_millis(3);
 
 /// How an attempt went, and what follows.
 #[derive(Debug, Clone, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "one value per turn")]
+#[expect(clippy::large_enum_variant, reason = "one lives at a time, on the stack of its turn")]
 enum Attempt {
     /// The agent returned.
     Returned(Outcome),
@@ -209,15 +209,14 @@ impl TurnRun {
                     }
                 }
                 item = items.recv() => {
-                    let item = match item {
-                        None => return None,
-                        Some(Item::Session { items, written }) => {
+                    let item = match item? {
+                        Item::Session { items, written } => {
                             if let Some(over) = self.write_session(items, written).await {
                                 return Some(over);
                             }
                             continue;
                         }
-                        Some(item) => item,
+                        item => item,
                     };
                     if self.draft.is_empty() {
                         flush_at = Instant::now() + BATCH_WAIT;

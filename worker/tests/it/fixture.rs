@@ -56,7 +56,7 @@ impl RunningWorker {
         let app = App::build_without_admin(config, registry.clone(), shutdown.clone())
             .await
             .unwrap();
-        #[allow(clippy::disallowed_methods, reason = "tests join it themselves")]
+        #[expect(clippy::disallowed_methods, reason = "tests join it themselves")]
         let ended = tokio::spawn(async move { app.run().await.unwrap() });
         Self {
             shutdown,
@@ -176,6 +176,7 @@ impl World {
             record: &record,
             first: &first,
             nonce,
+            scope_limit: None,
             follows,
             history: &history,
         };

@@ -22,14 +22,14 @@ fn examples_are_short() {
 async fn the_program_of_the_five_minutes_works() {
     let page = std::fs::read_to_string(format!("{}/../docs/agents.md", env!("CARGO_MANIFEST_DIR"))).unwrap();
     let (_, block) = page.split_once("```python\n").unwrap();
-    let program: String = block
+    let program: Vec<&str> = block
         .lines()
         .take_while(|line| line.trim() != "```")
-        .map(|line| format!("{}\n", line.trim_start()))
+        .map(str::trim_start)
         .collect();
     let (world, mark) = (World::start().await, Mark::new());
     let file = mark.path("echo.py");
-    std::fs::write(&file, program).unwrap();
+    std::fs::write(&file, program.join("\n")).unwrap();
     let table = format!(
         "[a]\nkind = \"process\"\ncommand = [\"python3\", \"{}\"]\n",
         file.display()

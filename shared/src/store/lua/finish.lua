@@ -6,7 +6,7 @@
 --         14 '1' when the end is a cancel's, 15 trim journal below this id or '', 16-19 how long to keep task, context, journal
 --         and turn (ms), 20 count of history items, then the items, then count of events, then pairs (event, kind), then
 --         the agent
--- DERIVES ctx:<ctx> task:<id> turn:<id> ev:<id> sess:<ctx>:<agent> hist:<id> turns:* due retain idx:* ch:<task>
+-- DERIVES ctx:<ctx> task:<id> turn:<id> ev:<id> sess:<ctx>:<agent> hist:<id> turns:* q:<scope> due retain idx:* ch:<task>
 -- RETURNS DONE last now repeat heard | FENCED | DIVERGED last | CANCELLED
 -- USES    base index journal fence release
 local publish, ctx, epoch, token, turn, task, prev, nonce, stamp, state, open, snapshot, class = unpack(ARGV, 1, 13)

@@ -5,7 +5,7 @@
 --         15 class of the end, 16 trim journal below this id or '', 17-20 how long to keep task, context, journal
 --         and turn (ms), 21 reason of the dead letter or '', 22 cap of the dead letters, 23 count of history items,
 --         then the items, then count of events, then pairs (event, kind)
--- DERIVES ctx:<ctx> turn:<id> task:<id> ev:<id> hist:<id> turns:* turns:dead due retain idx:* ch:<task>
+-- DERIVES ctx:<ctx> turn:<id> task:<id> ev:<id> hist:<id> turns:* q:<scope> turns:dead due retain idx:* ch:<task>
 -- RETURNS OK last now | RETRY
 -- USES    base run expect index journal release
 if not expected() then

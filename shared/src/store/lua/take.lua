@@ -32,7 +32,7 @@ local function lease(queue, entry, turn, ctx)
   end
   local token = ARGV[8 + #out]
   local epoch = int(math.max((tonumber(c[2]) or 0) + 1, now))
-  redis.call('HSET', P .. 'ctx:' .. ctx, 'ep', epoch, 'tok', token, 'until', expires, 'wk', worker)
+  redis.call('HSET', P .. 'ctx:' .. ctx, 'ep', epoch, 'pep', c[2] or '', 'tok', token, 'until', expires, 'wk', worker)
   redis.call('ZADD', P .. 'due', expires, ctx)
   turn_row(turn, ctx, token, epoch, queue, c[4] and c[4] ~= '', c[2] or '')
 end
@@ -73,9 +73,9 @@ if ARGV[5] == '1' then
   end
   for _, queue in ipairs({ first, main, last }) do
     read(queue, ARGV[7], '0', function(from, entry, turn, ctx)
-      local c = redis.call('HMGET', P .. 'ctx:' .. ctx, 'turn', 'ep', 'tok', 'cancel')
+      local c = redis.call('HMGET', P .. 'ctx:' .. ctx, 'turn', 'ep', 'tok', 'cancel', 'pep')
       if c[1] == turn and c[3] and mine[c[3]] then
-        turn_row(turn, ctx, c[3], c[2], from, c[4] and c[4] ~= '', '')
+        turn_row(turn, ctx, c[3], c[2], from, c[4] and c[4] ~= '', c[5] or '')
       end
     end)
   end

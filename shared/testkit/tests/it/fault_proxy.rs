@@ -68,6 +68,25 @@ async fn a_tcp_upstream_works_too() {
 }
 
 #[tokio::test]
+async fn another_upstream_gets_the_new_connections() {
+    let fixture = Fixture::start();
+    let other = RedisServer::start();
+    let mut old = fixture.connect().await;
+    send(&mut old, "PING\r\n").await;
+    receive(&mut old, "+PONG\r\n").await;
+    fixture.proxy.retarget(other.upstream());
+    send(&mut fixture.connect().await, "SET key new\r\n").await;
+    send(&mut old, "SET key old\r\n").await;
+    receive(&mut old, "+OK\r\n").await;
+    poll::until("the request to arrive", || async {
+        let value = other.cli(&["GET", "key"]);
+        if value == "new" { Ok(()) } else { Err(value) }
+    })
+    .await;
+    assert_eq!(fixture.redis.cli(&["GET", "key"]), "old");
+}
+
+#[tokio::test]
 async fn a_cut_closes_open_connections_only() {
     let fixture = Fixture::start();
     let mut old = fixture.connect().await;
@@ -173,6 +192,44 @@ async fn a_request_whose_reply_is_lost_was_executed_once() {
     let mut again = fixture.connect().await;
     send(&mut again, "INCR counter\r\n").await;
     receive(&mut again, ":2\r\n").await;
+}
+
+#[tokio::test]
+async fn a_request_whose_reply_is_swallowed_was_executed_and_its_client_waits() {
+    let fixture = Fixture::start();
+    fixture.proxy.swallow_reply_to(b"INCR counter");
+    let mut connection = fixture.connect().await;
+    send(&mut connection, "PING\r\n").await;
+    receive(&mut connection, "+PONG\r\n").await;
+    send(&mut connection, "INCR counter\r\n").await;
+    poll::until("the reply to be kept back", || async {
+        (fixture.proxy.swallowed() == 1).then_some(()).ok_or("none")
+    })
+    .await;
+    assert_eq!(fixture.redis.cli(&["GET", "counter"]), "1");
+    send(&mut connection, "PING\r\n").await;
+    assert!(is_silent(&mut connection).await);
+    assert_eq!((fixture.proxy.swallowed(), fixture.proxy.open()), (1, 1));
+}
+
+#[tokio::test]
+async fn a_swallowed_request_is_never_executed_and_its_client_waits() {
+    let fixture = Fixture::start();
+    fixture.proxy.swallow_request(b"INCR counter");
+    let mut connection = fixture.connect().await;
+    send(&mut connection, "INCR counter\r\nSET later 1\r\n").await;
+    poll::until("the request to be kept back", || async {
+        (fixture.proxy.swallowed() == 1).then_some(()).ok_or("none")
+    })
+    .await;
+    send(&mut connection, "SET later 1\r\n").await;
+    assert!(is_silent(&mut connection).await);
+    assert_eq!(fixture.redis.cli(&["EXISTS", "counter", "later"]), "0");
+    drop(connection);
+    poll::until("the connection to end", || async {
+        (fixture.proxy.open() == 0).then_some(()).ok_or("open")
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -6,10 +6,13 @@ use super::require_longer_than_zero;
 use crate::platform::config::{ConfigErrors, Validate};
 
 crate::settings! {
-    /// When new work is refused with 503 and Retry-After. Running turns are never touched by these.
+    /// When new work is refused, with 503 or (a caller's own limit) 429, and Retry-After. Running turns are never touched by these.
     pub struct LimitSettings in "limits" {
         /// Turns queued in the whole cluster before new ones are refused; at least 1. Each holds its message in Redis.
         backlog: u64 = "100000",
+        /// Live turns, waiting and running, that one scope (tenant and principal) may have in the whole cluster; more are
+        /// refused with 429. 0 means no limit. Without authentication everyone is one scope.
+        scope_turns: u64 = "0",
         /// Share of Redis' maxmemory, above 0 and up to 1, beyond which new work is refused, so that the turns already
         /// accepted can still write their results. Without maxmemory it has no effect.
         redis_memory: f64 = "0.85",

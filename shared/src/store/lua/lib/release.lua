@@ -20,7 +20,10 @@ local function release(f)
   end
   -- What is left of the turn answers a repeated submit.
   local turn = P .. 'turn:' .. f.turn
-  local first = redis.call('HMGET', turn, 'f', 'n')
+  local first = redis.call('HMGET', turn, 'f', 'n', 's')
+  if first[3] then
+    redis.call('ZREM', P .. 'q:' .. first[3], f.turn)
+  end
   redis.call('DEL', turn)
   redis.call('HSET', turn, 'f', first[1] or '', 'n', first[2] or '')
   redis.call('PEXPIRE', turn, ARGV[f.keep + 3])

@@ -1,0 +1,79 @@
+//! `relevo call`: one message to an agent, its answer on standard output.
+
+use std::time::Duration;
+
+use a2a::methods::{SEND_MESSAGE, SEND_STREAMING_MESSAGE};
+use a2a::{Message, Part, Role, SendMessageRequest, SendMessageResponse, StreamResponse};
+use clap::Args;
+
+use crate::client::Client;
+use crate::exit::{Exit, Problem};
+use crate::follow::{Follow, Until, subscribe, within};
+use crate::print::Screen;
+use crate::server::ServerArgs;
+use crate::show::{First, Show};
+
+/// Sends a message to an agent and prints what it answers.
+#[derive(Debug, Args)]
+#[command(after_help = crate::exit::HELP)]
+pub(crate) struct CallArgs {
+    /// The message
+    text: String,
+    #[command(flatten)]
+    server: ServerArgs,
+    /// Print the answer as it is produced; a connection that breaks is resumed where it broke
+    #[arg(long)]
+    stream: bool,
+    /// The conversation to go on with; a new one begins without it
+    #[arg(long, value_name = "ID")]
+    context_id: Option<String>,
+    /// The task to go on with, one that waits for input
+    #[arg(long, value_name = "ID")]
+    task_id: Option<String>,
+    /// Give up after this long, as in 30s or 10m; the task goes on without this command
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    timeout: Option<Duration>,
+}
+
+/// Sends the message and shows the answer.
+pub(crate) async fn run(args: CallArgs, screen: &Screen) -> Result<Exit, Problem> {
+    within(args.timeout, call(&args, screen)).await
+}
+
+async fn call(args: &CallArgs, screen: &Screen) -> Result<Exit, Problem> {
+    let client = Client::discover(&args.server.url).await?;
+    let mut message = Message::new(Role::User, vec![Part::text(args.text.as_str())]);
+    message.context_id.clone_from(&args.context_id);
+    message.task_id.clone_from(&args.task_id);
+    let request = SendMessageRequest {
+        message,
+        configuration: None,
+        metadata: None,
+        tenant: None,
+    };
+    let params = serde_json::to_value(request).map_err(anyhow::Error::from)?;
+    if args.stream {
+        let first = if args.task_id.is_some() {
+            First::Earlier
+        } else {
+            First::New
+        };
+        let stream = client.stream(SEND_STREAMING_MESSAGE, params, None).await?;
+        return Follow::new(&client, screen, Show::new(first), Until::TurnEnds)
+            .run(stream)
+            .await;
+    }
+    let mut show = Show::new(First::New);
+    let answer = match client.call(SEND_MESSAGE, params, None).await? {
+        SendMessageResponse::Task(task) => StreamResponse::Task(task),
+        SendMessageResponse::Message(message) => StreamResponse::Message(message),
+    };
+    screen.all(show.event(None, answer))?;
+    if let (Some(task), true) = (show.task_id().map(str::to_owned), show.goes_on()) {
+        // The server waits only so long; the turn goes on, and so does this command.
+        let stream = subscribe(&client, &task, None).await?;
+        return Follow::new(&client, screen, show, Until::TurnEnds).run(stream).await;
+    }
+    screen.all(show.end())?;
+    Ok(show.exit())
+}

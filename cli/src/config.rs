@@ -1,0 +1,59 @@
+//! `relevo config`: the configuration that gateways and workers share.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use relevo_shared::agents::Agents;
+use relevo_shared::platform::config::{Loader, Settings, default_file, process_env, reference_markdown};
+
+use crate::exit::{Exit, Problem};
+use crate::print::Screen;
+
+/// Checks and explains the configuration of gateways and workers.
+#[derive(Debug, Args)]
+pub(crate) struct ConfigArgs {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Print what is in effect, from file and environment, without secrets
+    Print {
+        /// The TOML file
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
+    /// Check file and environment; exits with 64 when something is wrong
+    Check {
+        /// The TOML file
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
+    /// Print every setting with its meaning
+    Reference {
+        /// As a file to begin with, everything commented out
+        #[arg(long)]
+        toml: bool,
+    },
+}
+
+/// Runs the subcommand.
+pub(crate) fn run(args: ConfigArgs, screen: &Screen) -> Result<Exit, Problem> {
+    match args.command {
+        Command::Print { config } => screen.text(&load(config)?.to_toml())?,
+        Command::Check { config } => {
+            load(config)?;
+            screen.note("the configuration is good");
+        }
+        Command::Reference { toml: true } => screen.text(&default_file())?,
+        Command::Reference { toml: false } => screen.text(&reference_markdown())?,
+    }
+    Ok(Exit::Good)
+}
+
+fn load(file: Option<PathBuf>) -> Result<Settings, Problem> {
+    let loader = Loader::new().file(file).env(process_env());
+    let (settings, _) = loader.load_with(|settings, errors| Agents::from_table(&settings.agents, errors))?;
+    Ok(settings)
+}

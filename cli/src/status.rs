@@ -1,0 +1,92 @@
+//! `relevo status`: what a cluster is doing.
+
+use clap::Args;
+use relevo_shared::store::{Overview, WorkerSeen};
+use serde_json::json;
+
+use crate::exit::{Exit, Problem};
+use crate::operator::RedisArgs;
+use crate::print::{Screen, age};
+
+/// A worker says every 2 s that it lives.
+const SILENT_MS: u64 = 10_000;
+
+/// Shows what a cluster is doing: backlog, workers, running turns.
+#[derive(Debug, Args)]
+#[command(after_help = crate::exit::HELP_REDIS)]
+pub(crate) struct StatusArgs {
+    #[command(flatten)]
+    redis: RedisArgs,
+    /// How many turns at the most
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    limit: usize,
+    /// Print JSON; times are in milliseconds
+    #[arg(long)]
+    json: bool,
+}
+
+/// Reads and shows it.
+pub(crate) async fn run(args: StatusArgs, screen: &Screen) -> Result<Exit, Problem> {
+    let cluster = args.redis.connect(screen).await?;
+    let overview = cluster.store.overview_with_turns(&cluster.pools, args.limit).await?;
+    let workers = cluster.store.workers().await?;
+    if args.json {
+        screen.json(&as_json(&overview, &workers))?;
+    } else {
+        as_text(&overview, &workers, screen)?;
+    }
+    Ok(Exit::Good)
+}
+
+fn as_json(overview: &Overview, workers: &[WorkerSeen]) -> serde_json::Value {
+    let turns = overview.turns.iter().map(|turn| {
+        json!({
+            "turn": turn.turn,
+            "task": turn.task,
+            "agent": turn.agent,
+            "worker": turn.worker,
+            "attempt": turn.attempt,
+            "ageMs": turn.age_ms,
+        })
+    });
+    let workers = workers
+        .iter()
+        .map(|worker| json!({ "worker": worker.worker, "seenMs": overview.now.saturating_sub(worker.seen) }));
+    json!({
+        "backlog": overview.backlog,
+        "oldestMs": overview.oldest_ms,
+        "workers": workers.collect::<Vec<_>>(),
+        "turns": turns.collect::<Vec<_>>(),
+    })
+}
+
+fn as_text(overview: &Overview, workers: &[WorkerSeen], screen: &Screen) -> Result<(), Problem> {
+    let oldest = if overview.backlog == 0 {
+        String::new()
+    } else {
+        format!(", the oldest {} old", age(overview.oldest_ms))
+    };
+    screen.line(&format!(
+        "backlog: {} turns queued or running{oldest}",
+        overview.backlog
+    ))?;
+    screen.line("")?;
+    let worker = |worker: &WorkerSeen| {
+        let seen = overview.now.saturating_sub(worker.seen);
+        let note = if seen > SILENT_MS { "silent" } else { "" };
+        vec![worker.worker.clone(), format!("{} ago", age(seen)), note.to_owned()]
+    };
+    screen.table(&["WORKER", "SEEN", ""], &workers.iter().map(worker).collect::<Vec<_>>())?;
+    screen.line("")?;
+    let turn = |turn: &relevo_shared::store::RunningTurn| {
+        vec![
+            turn.task.clone(),
+            turn.agent.clone(),
+            age(turn.age_ms),
+            turn.attempt.to_string(),
+            turn.worker.clone().unwrap_or_else(|| "(waits)".to_owned()),
+        ]
+    };
+    let turns: Vec<_> = overview.turns.iter().map(turn).collect();
+    screen.table(&["TASK", "AGENT", "AGE", "ATTEMPT", "WORKER"], &turns)
+}

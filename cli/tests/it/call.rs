@@ -1,0 +1,195 @@
+//! `relevo call`: what it sends, what it prints, how it ends.
+
+use std::net::TcpListener;
+
+use serde_json::json;
+
+use crate::command::{ended, printed, run, start};
+use crate::scripted::events::{TASK, cursor, opening, status, task};
+use crate::scripted::{Reply, Scripted, frame};
+
+fn streamed(state: &str) -> Reply {
+    Reply::Stream(vec![
+        "retry: 1000\n\n".to_owned(),
+        frame(&cursor(1), &opening()),
+        frame(&cursor(2), &status("WORKING", "Hel")),
+        ": keep-alive\n\n".to_owned(),
+        frame(&cursor(3), &status("WORKING", "lo")),
+        frame(&cursor(4), &status(state, "")),
+    ])
+}
+
+#[test]
+fn the_exit_code_says_how_the_turn_ended() {
+    for (state, code) in [
+        ("COMPLETED", 0),
+        ("INPUT_REQUIRED", 0),
+        ("AUTH_REQUIRED", 0),
+        ("FAILED", 1),
+        ("REJECTED", 1),
+        ("CANCELED", 1),
+    ] {
+        let server = Scripted::start(vec![streamed(state)]);
+        let call = run(&["call", "hi", "--stream", "--url", server.url()]).with(code);
+        assert_eq!(call.stdout, "Hello\n", "{state}");
+        let server = Scripted::start(vec![Reply::Result(json!({ "task": task(state, "Hello") }))]);
+        let call = run(&["call", "hi", "--url", server.url()]).with(code);
+        assert_eq!(call.stdout, "Hello\n", "{state}");
+    }
+}
+
+#[test]
+fn ids_and_state_are_on_standard_error_and_nothing_else_is_with_the_text() {
+    let server = Scripted::start(vec![streamed("INPUT_REQUIRED")]);
+    let call = run(&["call", "hi", "--stream", "--url", server.url()]).with(0);
+    assert_eq!(call.noted("task"), TASK);
+    assert_eq!(call.noted("context"), "c-1");
+    assert_eq!(call.noted("state"), "input required");
+}
+
+#[test]
+fn a_message_without_a_task_is_an_answer() {
+    let message = json!({ "message": { "messageId": "m", "role": "ROLE_AGENT", "parts": [{ "text": "hi" }] } });
+    let server = Scripted::start(vec![Reply::Result(message.clone())]);
+    assert_eq!(run(&["call", "hi", "--url", server.url()]).with(0).stdout, "hi\n");
+    let server = Scripted::start(vec![Reply::Stream(vec![frame("", &message)])]);
+    assert_eq!(
+        run(&["call", "hi", "--stream", "--url", server.url()]).with(0).stdout,
+        "hi\n"
+    );
+}
+
+#[test]
+fn text_is_printed_as_it_arrives() {
+    let frames = vec![
+        frame(&cursor(1), &opening()),
+        frame(&cursor(2), &status("WORKING", "first ")),
+    ];
+    let server = Scripted::start(vec![Reply::Open(frames)]);
+    let call = start(&["call", "hi", "--stream", "--url", server.url()]);
+    printed(&call, "first ");
+    assert!(call.exit_status().is_none());
+}
+
+#[test]
+fn every_request_names_the_version_and_the_interfaces_tenant() {
+    let interface = json!({ "protocolBinding": "JSONRPC", "protocolVersion": "1.0", "tenant": "t-1" });
+    let server = Scripted::with_interface(vec![streamed("COMPLETED")], interface);
+    let url = server.url();
+    run(&[
+        "call",
+        "hi",
+        "--stream",
+        "--context-id",
+        "c-1",
+        "--task-id",
+        "t",
+        "--url",
+        url,
+    ])
+    .with(0);
+    let asked = server.asked();
+    assert_eq!(asked.len(), 1);
+    assert_eq!(asked[0].header("a2a-version"), Some("1.0"));
+    assert_eq!(asked[0].method(), "SendStreamingMessage");
+    let params = &asked[0].body["params"];
+    assert_eq!(params["tenant"], "t-1");
+    assert_eq!(params["message"]["parts"], json!([{ "text": "hi" }]));
+    assert_eq!(
+        (&params["message"]["contextId"], &params["message"]["taskId"]),
+        (&json!("c-1"), &json!("t"))
+    );
+    assert_eq!(params["message"]["role"], "ROLE_USER");
+}
+
+#[test]
+fn a_card_that_names_no_address_means_the_one_it_was_found_at() {
+    let interface = json!({ "protocolBinding": "JSONRPC", "protocolVersion": "1.0", "url": "http://0.0.0.0:1/rpc" });
+    let server = Scripted::with_interface(vec![streamed("COMPLETED")], interface);
+    run(&["call", "hi", "--stream", "--url", server.url()]).with(0);
+    assert_eq!(server.asked().len(), 1);
+}
+
+#[test]
+fn a_refusal_names_the_fields_that_are_wrong() {
+    let error = json!({ "code": -32602, "message": "Invalid parameters", "data": [
+        { "@type": "type.googleapis.com/google.rpc.BadRequest",
+          "fieldViolations": [{ "field": "message.contextId", "description": "must be shorter" }] },
+    ] });
+    for stream in [&["--stream"][..], &[]] {
+        let server = Scripted::start(vec![Reply::Error(200, error.clone())]);
+        let args = [&["call", "hi", "--url", server.url()], stream].concat();
+        let call = run(&args).with(1);
+        assert!(
+            call.stderr
+                .contains("Invalid parameters (-32602)\n  message.contextId: must be shorter"),
+            "{call:?}"
+        );
+    }
+}
+
+#[test]
+fn a_server_that_is_not_there_or_is_none_is_unreachable() {
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://user:hunter2@{}", closed.local_addr().unwrap());
+    drop(closed);
+    let call = run(&["call", "hi", "--url", &address]).with(3);
+    assert!(!call.stderr.contains("hunter2"), "{call:?}");
+
+    let server = Scripted::start(vec![Reply::Status(502)]);
+    run(&["call", "hi", "--url", server.url()]).with(3);
+    let old = json!({ "protocolBinding": "JSONRPC", "protocolVersion": "0.3" });
+    let server = Scripted::with_interface(vec![], old);
+    let call = run(&["call", "hi", "--url", server.url()]).with(3);
+    assert!(
+        call.stderr.contains("lists no JSONRPC interface of version 1"),
+        "{call:?}"
+    );
+}
+
+#[test]
+fn a_wrong_command_line_exits_with_2() {
+    run(&["call"]).with(2);
+    run(&["call", "hi", "--url", "redis://h"]).with(2);
+    run(&["call", "hi", "--timeout", "soon"]).with(2);
+    run(&["task", "list", "--status", "running"]).with(2);
+}
+
+#[test]
+fn the_exit_codes_are_in_the_help() {
+    let help = run(&["call", "--help"]).with(0).stdout;
+    for line in ["0  the turn ended well", "3  the server cannot be reached"] {
+        assert!(help.contains(line), "{help}");
+    }
+}
+
+#[test]
+fn a_blocking_call_that_is_answered_too_early_is_followed() {
+    let server = Scripted::start(vec![
+        Reply::Result(json!({ "task": task("WORKING", "one ") })),
+        Reply::Stream(vec![
+            frame(&cursor(5), &json!({ "task": task("WORKING", "one two ") })),
+            frame(&cursor(6), &status("COMPLETED", "three")),
+        ]),
+    ]);
+    let call = run(&["call", "hi", "--url", server.url()]).with(0);
+    assert_eq!(call.stdout, "one two three\n");
+    assert_eq!(server.asked()[1].method(), "SubscribeToTask");
+}
+
+#[test]
+fn a_call_that_takes_too_long_is_given_up() {
+    let server = Scripted::start(vec![Reply::Open(vec![frame(&cursor(1), &opening())])]);
+    let call = start(&["call", "hi", "--stream", "--timeout", "200ms", "--url", server.url()]);
+    assert!(ended(&call).with(3).stderr.contains("given up after 200ms"));
+}
+
+#[test]
+fn a_card_is_shown_to_people_and_to_machines() {
+    let server = Scripted::start(vec![]);
+    let card = run(&["card", "--url", server.url()]).with(0);
+    assert!(card.stdout.contains("JSONRPC 1.0 at http://127.0.0.1"), "{card:?}");
+    let card = run(&["card", "--json", "--url", server.url()]).with(0);
+    let card: serde_json::Value = serde_json::from_str(&card.stdout).unwrap();
+    assert_eq!(card["name"], "scripted");
+}

@@ -1,0 +1,218 @@
+//! Keyed sends (`Idempotency-Key`): a message that is sent again with its key runs once, cluster-wide, and the repeat attaches to
+//! the turn of the first.
+//!
+//! ORDER: reserve, then submit with exactly the reserved ids. It does not matter which of two racing gateways submits, nor whether a
+//! gateway died between the two: the submit has one effect. Only accepted turns are remembered; a refused send frees its key.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use relevo_shared::domain::event;
+use relevo_shared::ids::{Cursor, EntryId, IdempotencyKey, Partition, TaskId};
+use relevo_shared::store::{HistoryLength, Reservation, Reserved, Submitted, millis};
+use serde_json::json;
+use sha2::{Digest as _, Sha256};
+
+use super::submit::{Accepted, Opening, Sent};
+use super::{until_answered, wait};
+use crate::auth::Principal;
+use crate::error::ApiError;
+use crate::hub::Want;
+use crate::request::SendMessage;
+use crate::services::{Call, Inner, Services};
+
+/// How errors name the header.
+const FIELD: &str = "Idempotency-Key";
+/// Longest key, in bytes.
+const LONGEST: usize = 256;
+/// Without authentication everyone shares one scope: a short key could be guessed, or taken by accident.
+const SHORTEST_ANONYMOUS: usize = 16;
+
+/// The ids of a send, and the key that they are reserved under, if it has one.
+pub(super) struct Keyed {
+    ids: Reservation,
+    key: Option<(IdempotencyKey, Partition)>,
+}
+
+impl Keyed {
+    /// Which ids the send must use.
+    pub(super) fn ids(&self) -> &Reservation {
+        &self.ids
+    }
+
+    /// How long a repeated submit is answered, in ms.
+    pub(super) fn remember(&self, services: &Inner) -> u64 {
+        match self.key {
+            Some(_) => millis(services.settings.retention.idempotency),
+            None => 0,
+        }
+    }
+
+    /// Frees the key when the send was refused, and hands the answer on.
+    pub(super) async fn settle(
+        &self,
+        services: &Inner,
+        answer: Result<Submitted, ApiError>,
+    ) -> Result<Submitted, ApiError> {
+        let refused = match &answer {
+            Ok(Submitted::Accepted { .. } | Submitted::Changed) => false,
+            Ok(
+                Submitted::Busy | Submitted::Working | Submitted::Terminal | Submitted::NotFound | Submitted::Limited,
+            ) => true,
+            Err(error) => !error.outcome_is_unknown(),
+        };
+        if let (true, Some(key)) = (refused, &self.key)
+            && let Err(error) = services.store.unreserve(key, self.ids.turn).await
+        {
+            // The key expires by itself; until then a repeat submits with the reserved ids.
+            tracing::debug!(error = &error as &dyn std::error::Error, "a key could not be freed");
+        }
+        answer
+    }
+}
+
+/// Reserves the key of a send for `wanted`, or returns the ids that it stands for already.
+pub(super) async fn reserve(
+    services: &Services,
+    principal: &Principal,
+    call: &Call,
+    request: &SendMessage,
+    wanted: Reservation,
+) -> Result<Keyed, ApiError> {
+    let Some(text) = &call.idempotency_key else {
+        return Ok(Keyed { ids: wanted, key: None });
+    };
+    check(text, principal.is_anonymous())?;
+    let key = services.store.place_key(principal.scope(), text);
+    let digest = digest(request);
+    let keep = millis(services.settings.retention.idempotency);
+    let reserve = || services.store.reserve(&key, &digest, &wanted, keep);
+    let reserved = until_answered(call.deadline, reserve).await?;
+    match reserved {
+        Reserved::New => Ok(Keyed {
+            ids: wanted,
+            key: Some(key),
+        }),
+        Reserved::Exists(ids) => Ok(Keyed { ids, key: Some(key) }),
+        Reserved::Conflict => Err(ApiError::invalid(FIELD, "was used for another request")),
+    }
+}
+
+fn check(key: &str, anonymous: bool) -> Result<(), ApiError> {
+    let shortest = if anonymous { SHORTEST_ANONYMOUS } else { 1 };
+    let printable = key.bytes().all(|b| (0x20..0x7f).contains(&b));
+    if printable && (shortest..=LONGEST).contains(&key.len()) {
+        return Ok(());
+    }
+    let rule = format!("must be {shortest} to {LONGEST} printable ASCII characters");
+    Err(ApiError::invalid(FIELD, rule))
+}
+
+/// What makes two requests the same: message and configuration as they were sent, whatever the binding.
+fn digest(request: &SendMessage) -> String {
+    let history = match request.history {
+        HistoryLength::All => None,
+        HistoryLength::Latest(n) => Some(n),
+    };
+    // Object members are sorted: equal requests give equal texts.
+    let canonical = json!({
+        "message": request.message,
+        "acceptedOutputModes": request.accepted_output_modes,
+        "historyLength": history,
+        "returnImmediately": request.return_immediately,
+        "metadata": request.metadata,
+    });
+    URL_SAFE_NO_PAD.encode(Sha256::digest(canonical.to_string()))
+}
+
+/// Attaches a repeated send to the turn of the first: its events from the turn's first one on, or its answer.
+pub(super) async fn attach(
+    services: &Services,
+    call: &Call,
+    task: TaskId,
+    number: u32,
+    first: EntryId,
+    want: Option<Want>,
+) -> Result<Sent, ApiError> {
+    let entry = until_answered(call.deadline, || services.store.read_entry(task, first)).await?;
+    let stored = wait::read(services, task, HistoryLength::All, call.deadline).await?;
+    let over = stored.live.is_none() || stored.number > number;
+    let last = stored.last;
+    let now = stored.into_task(HistoryLength::All);
+    let (opening, over) = if let Some(entry) = entry {
+        let cursor = Cursor { task, entry: first };
+        (
+            Opening {
+                task: now,
+                cursor,
+                bytes: Some(entry.bytes),
+            },
+            false,
+        )
+    } else {
+        // The journal of that turn is gone: what is left is what it led to.
+        let requested = Cursor { task, entry: first };
+        let cursor = Cursor { task, entry: last };
+        let task = event::gap(now, &requested.to_string(), cursor);
+        (
+            Opening {
+                task,
+                cursor,
+                bytes: None,
+            },
+            over,
+        )
+    };
+    let Some(want) = want.filter(|_| !over) else {
+        return Ok(Sent::Answered(Box::new(opening)));
+    };
+    let mut listener = services.hub.join(task, opening.cursor.entry, want).await;
+    listener.look();
+    Ok(Sent::Accepted(Box::new(Accepted {
+        number,
+        listener: Some(listener),
+        opening,
+    })))
+}
+
+#[cfg(test)]
+mod tests {
+    use a2a::{Message, Part, Role};
+
+    use super::*;
+
+    fn request(text: &str) -> SendMessage {
+        SendMessage {
+            tenant: String::new(),
+            message: Message {
+                message_id: "m".into(),
+                ..Message::new(Role::User, vec![Part::text(text)])
+            },
+            accepted_output_modes: Vec::new(),
+            history: HistoryLength::All,
+            return_immediately: false,
+            inline_push: false,
+            metadata: std::collections::BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn equal_requests_have_one_digest_and_others_have_others() {
+        assert_eq!(digest(&request("a")), digest(&request("a")));
+        assert_ne!(digest(&request("a")), digest(&request("b")));
+        let immediate = SendMessage {
+            return_immediately: true,
+            ..request("a")
+        };
+        assert_ne!(digest(&request("a")), digest(&immediate));
+    }
+
+    #[test]
+    fn a_key_has_a_length_and_is_printable() {
+        assert!(check(&"k".repeat(16), true).is_ok());
+        assert!(check(&"k".repeat(15), true).is_err());
+        assert!(check("k", false).is_ok());
+        for bad in ["", "a\u{fffd}b", &"k".repeat(257)] {
+            assert!(check(bad, false).is_err(), "{bad}");
+        }
+    }
+}

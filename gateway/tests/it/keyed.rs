@@ -1,0 +1,112 @@
+//! Keyed sends: once, cluster-wide.
+
+use futures_util::future::join_all;
+use relevo_shared::domain::state::End;
+use serde_json::{Value, json};
+
+use crate::client::{Stream, message, message_in, message_to};
+use crate::gateway::{Gateway, world};
+
+fn at_once(text: &str) -> Value {
+    let mut params = message(text);
+    params["configuration"] = json!({ "returnImmediately": true });
+    params
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_keyed_sends_from_two_gateways_at_once_are_a_thousand_turns() {
+    let world = world(&[]).await;
+    let other = Gateway::start(&world.redis, &[]).await;
+    let clients = [world.gateway.client(), other.client()];
+    let sends = (0..1_000).flat_map(|n| {
+        clients.iter().map(move |client| async move {
+            let answer = client
+                .keyed(&format!("key-number-{n:06}"), &at_once(&format!("text {n}")))
+                .await;
+            (n, answer.unwrap()["task"]["id"].as_str().unwrap().to_owned())
+        })
+    });
+    let mut tasks = vec![Vec::new(); 1_000];
+    for (n, task) in join_all(sends).await {
+        tasks[n].push(task);
+    }
+    assert!(tasks.iter().all(|both| both.len() == 2 && both[0] == both[1]));
+    let listed = clients[1].call("ListTasks", json!({ "pageSize": 1 })).await;
+    assert_eq!(listed["totalSize"], 1_000);
+    assert_eq!(world.gateway.metric("relevo_gateway_requests_total").await, 1_000.0);
+}
+
+#[tokio::test]
+async fn a_repeat_attaches_to_the_turn_of_the_first_while_it_runs_and_after_its_end() {
+    let world = world(&[]).await;
+    let client = world.gateway.client();
+    let key = "a-key-of-some-length";
+    let request = || {
+        client
+            .request("SendStreamingMessage", &message("hi"))
+            .header("idempotency-key", key)
+    };
+    let mut first = Stream::of(request().send().await.unwrap());
+    let opening = first.event().await;
+    let mut turn = world.hand.take().await;
+    turn.say("one").await;
+    let mut repeat = Stream::of(request().send().await.unwrap());
+    turn.finish(End::Completed, "two").await;
+    let whole: Vec<_> = [opening].into_iter().chain(first.rest().await).collect();
+    assert_eq!(repeat.rest().await, whole);
+    let mut late = Stream::of(request().send().await.unwrap());
+    assert_eq!(late.rest().await, whole);
+    assert!(world.hand.try_take().await.is_none());
+    // The answer of a blocking repeat is the task; another request under the key is a conflict.
+    let other = client.keyed(key, &message("other")).await.unwrap_err();
+    assert_eq!(other["code"], -32602);
+    assert_eq!(
+        other["data"][1]["fieldViolations"][0]["field"], "Idempotency-Key",
+        "{other}"
+    );
+}
+
+#[tokio::test]
+async fn a_keyed_follow_up_is_answered_again_after_its_task_has_ended() {
+    let world = world(&[]).await;
+    let client = world.gateway.client();
+    let (first, ()) = tokio::join!(client.call("SendMessage", message("hi")), async {
+        world.hand.take().await.finish(End::InputRequired, "more?").await;
+    });
+    let params = message_to(first["task"]["id"].as_str().unwrap(), "more");
+    let key = "a-key-of-some-length";
+    let (answer, ()) = tokio::join!(client.keyed(key, &params), async {
+        world.hand.take().await.finish(End::Completed, "done").await;
+    });
+    let repeat = client.keyed(key, &params).await;
+    assert_eq!(repeat, answer);
+    assert_eq!(answer.unwrap()["task"]["status"]["message"]["parts"][0]["text"], "done");
+    assert!(world.hand.try_take().await.is_none());
+}
+
+#[tokio::test]
+async fn a_refused_send_is_not_remembered() {
+    let world = world(&[]).await;
+    let client = world.gateway.client();
+    let key = "a-key-of-some-length";
+    let mut params = message_in("c-1", "first");
+    params["configuration"] = json!({ "returnImmediately": true });
+    client.call("SendMessage", params.clone()).await;
+    params["message"]["parts"][0]["text"] = "second".into();
+    let busy = client.keyed(key, &params).await.unwrap();
+    assert_eq!(busy["task"]["status"]["state"], "TASK_STATE_FAILED");
+    world.hand.take().await.finish(End::Completed, "").await;
+    let accepted = client.keyed(key, &params).await.unwrap();
+    assert_eq!(accepted["task"]["status"]["state"], "TASK_STATE_SUBMITTED");
+    assert_ne!(accepted["task"]["id"], busy["task"]["id"]);
+}
+
+#[tokio::test]
+async fn a_key_that_could_be_guessed_is_refused() {
+    let world = world(&[]).await;
+    let client = world.gateway.client();
+    for key in ["short", "", &"k".repeat(257)] {
+        let error = client.keyed(key, &message("hi")).await.unwrap_err();
+        assert_eq!(error["code"], -32602, "{key}: {error}");
+    }
+}

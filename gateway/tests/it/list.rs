@@ -1,0 +1,104 @@
+//! ListTasks.
+
+use relevo_shared::domain::state::End;
+use serde_json::{Value, json};
+
+use crate::client::{Client, message, message_in};
+use crate::gateway::{World, world};
+
+async fn ended(world: &World, client: &Client, params: Value, end: End) -> String {
+    let (answer, ()) = tokio::join!(client.call("SendMessage", params), async {
+        world.hand.take().await.finish(end, "done").await;
+    });
+    answer["task"]["id"].as_str().unwrap().to_owned()
+}
+
+fn ids(page: &Value) -> Vec<String> {
+    page["tasks"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|task| task["id"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[tokio::test]
+async fn pages_show_every_task_once_newest_first() {
+    let world = world(&[]).await;
+    let client = world.gateway.client();
+    let empty = client.call("ListTasks", json!({})).await;
+    assert_eq!(
+        empty,
+        json!({ "tasks": [], "nextPageToken": "", "pageSize": 50, "totalSize": 0 })
+    );
+    let mut made = Vec::new();
+    for _ in 0..7 {
+        made.push(ended(&world, &client, message("hi"), End::Completed).await);
+    }
+    let mut seen = Vec::new();
+    let mut token = String::new();
+    loop {
+        let page = client
+            .call("ListTasks", json!({ "pageSize": 3, "pageToken": token }))
+            .await;
+        assert_eq!((&page["totalSize"], &page["pageSize"]), (&json!(7), &json!(3)));
+        seen.extend(ids(&page));
+        token = page["nextPageToken"].as_str().unwrap().to_owned();
+        if token.is_empty() {
+            break;
+        }
+    }
+    made.reverse();
+    assert_eq!(seen, made);
+}
+
+#[tokio::test]
+async fn a_listing_is_filtered_and_shows_no_more_than_asked_for() {
+    let world = world(&[]).await;
+    let client = world.gateway.client();
+    let a = ended(&world, &client, message_in("a", "one"), End::Completed).await;
+    let b = ended(&world, &client, message_in("b", "two"), End::InputRequired).await;
+    let by = async |params: Value| ids(&client.call("ListTasks", params).await);
+    assert_eq!(by(json!({})).await, [b.as_str(), a.as_str()]);
+    assert_eq!(by(json!({ "contextId": "a" })).await, [a.as_str()]);
+    assert_eq!(by(json!({ "context_id": "nobody" })).await, Vec::<String>::new());
+    assert_eq!(by(json!({ "status": "TASK_STATE_INPUT_REQUIRED" })).await, [b.as_str()]);
+    assert_eq!(
+        by(json!({ "status": "TASK_STATE_COMPLETED", "contextId": "b" })).await,
+        Vec::<String>::new()
+    );
+    assert_eq!(by(json!({ "tenant": "other" })).await, Vec::<String>::new());
+    let page = client.call("ListTasks", json!({})).await;
+    assert_eq!(page["tasks"][0]["history"], json!(null));
+    assert_eq!(page["tasks"][0]["artifacts"], json!(null));
+    let page = client
+        .call("ListTasks", json!({ "historyLength": 5, "includeArtifacts": true }))
+        .await;
+    assert_eq!(page["tasks"][0]["history"][0]["parts"][0]["text"], "two");
+    assert_eq!(page["tasks"][0]["artifacts"], json!([]));
+}
+
+#[tokio::test]
+async fn a_token_of_another_listing_is_refused() {
+    let world = world(&[]).await;
+    let client = world.gateway.client();
+    for _ in 0..2 {
+        ended(&world, &client, message("hi"), End::Completed).await;
+    }
+    let page = client.call("ListTasks", json!({ "pageSize": 1 })).await;
+    let token = &page["nextPageToken"];
+    assert_ne!(token, "");
+    for params in [
+        json!({ "pageToken": token, "status": "TASK_STATE_COMPLETED" }),
+        json!({ "pageToken": token, "contextId": "a" }),
+        json!({ "pageToken": token, "tenant": "other" }),
+        json!({ "pageToken": "nonsense" }),
+        json!({ "pageSize": 0 }),
+        json!({ "pageSize": 101 }),
+        json!({ "historyLength": -1 }),
+        json!({ "status": "TASK_STATE_RUNNING" }),
+        json!({ "statusTimestampAfter": "2026-01-01T00:00:00Z" }),
+    ] {
+        assert_eq!(client.refused("ListTasks", params.clone()).await.0, -32602, "{params}");
+    }
+}

@@ -1,0 +1,33 @@
+//! A gateway in this process, a private Redis, and a worker that is played by the test through the store.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests fail by panicking"
+)]
+#![allow(
+    missing_docs,
+    unreachable_pub,
+    reason = "nobody reads the documentation of a test binary"
+)]
+
+mod cancel;
+mod card;
+mod client;
+mod crowd;
+mod doorbell;
+mod drain;
+mod gateway;
+mod hand;
+mod hostile;
+mod keyed;
+mod limits;
+mod list;
+mod outage;
+mod process;
+mod resume;
+mod send;
+mod stream;
+mod subscribe;

@@ -1,0 +1,74 @@
+//! The load driver itself, as a process, on a whole cluster.
+
+use relevo_testkit::{Process, binary};
+use serde_json::Value;
+
+use crate::fixture::Cluster;
+use crate::wire::LIMIT;
+
+async fn verified(cluster: &Cluster, args: &[&str]) -> Value {
+    let urls = cluster.urls();
+    let mut all = vec!["--verify", "--json", "--url"];
+    all.extend(urls.iter().map(String::as_str));
+    all.extend(args);
+    let driver = Process::spawn(binary("relevo-loadtest"), &all, &[]);
+    let status = driver.exited(2 * LIMIT).await;
+    assert!(status.success(), "{status}\n{}", driver.log());
+    let report: Value = serde_json::from_str(&driver.stdout()).unwrap();
+    assert_eq!(
+        (&report["good"], &report["failed"], &report["refused"]),
+        (&true.into(), &0.into(), &0.into())
+    );
+    report
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_hundred_streaming_contexts_are_clean() {
+    let cluster = Cluster::setup().start().await;
+    let args = [
+        "--contexts",
+        "200",
+        "--turns",
+        "1000",
+        "--duration",
+        "2m",
+        "--followups",
+        "1",
+    ];
+    assert_eq!(verified(&cluster, &args).await["verified"], 1_000);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_open_loop_of_conversations_and_artifacts_is_clean() {
+    let cluster = Cluster::setup().start().await;
+    let args = [
+        "--mode",
+        "send",
+        "--contexts",
+        "50",
+        "--rate",
+        "50",
+        "--duration",
+        "4s",
+        "--followups",
+        "2",
+    ];
+    let texts = [
+        "--text",
+        "chunks=3 end=input-required nonce={nonce}",
+        "--text",
+        "chunks=4 artifact=chunks nonce={nonce}",
+        "--text",
+        "chunks=4 artifact=file nonce={nonce}",
+    ];
+    let report = verified(&cluster, &[&args[..], &texts].concat()).await;
+    assert_eq!(report["verified"], 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes the whole machine for a minute: make chaos"]
+async fn two_thousand_streaming_contexts_are_clean() {
+    let cluster = Cluster::setup().start().await;
+    let args = ["--contexts", "2000", "--turns", "10000", "--duration", "4m"];
+    assert_eq!(verified(&cluster, &args).await["verified"], 10_000);
+}
