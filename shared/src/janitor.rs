@@ -15,7 +15,7 @@ use std::time::Duration;
 use crate::domain::due::{Verdict, judge};
 use crate::ids::{ContextKey, Partition};
 use crate::platform::{clock, entropy};
-use crate::store::{Keep, Settled, Store, StoreError, Swept};
+use crate::store::{Keep, Retry, Settled, Store, StoreError, Swept};
 
 /// How often every partition is looked at, cluster-wide.
 const PASS: Duration = Duration::from_secs(1);
@@ -73,13 +73,29 @@ impl Janitor {
     /// [`StoreError`] when Redis is away; the next pass goes on.
     pub async fn pass(&self) -> Result<(), StoreError> {
         for partition in self.store.unswept().await? {
-            let ttl = self.settings.lease_ttl_ms;
-            let look = self.store.sweep(partition, ttl, BATCH, &self.settings.pools).await?;
-            if let Some(swept) = look {
-                self.tidy(partition, swept).await?;
-            }
+            self.go_on(self.look_after(partition).await, "a partition cannot be looked at")?;
         }
         Ok(())
+    }
+
+    async fn look_after(&self, partition: Partition) -> Result<(), StoreError> {
+        let ttl = self.settings.lease_ttl_ms;
+        match self.store.sweep(partition, ttl, BATCH, &self.settings.pools).await? {
+            Some(swept) => self.tidy(partition, swept).await,
+            None => Ok(()),
+        }
+    }
+
+    /// What cannot be read must not keep the rest waiting: it is counted and told. A Redis that is away ends the pass.
+    fn go_on(&self, outcome: Result<(), StoreError>, what: &str) -> Result<(), StoreError> {
+        match outcome {
+            Err(error) if error.retry() == Retry::Never => {
+                self.metrics.recovered("unreadable");
+                tracing::error!(error = &error as &dyn std::error::Error, "{what}");
+                Ok(())
+            }
+            other => other,
+        }
     }
 
     async fn tidy(&self, partition: Partition, swept: Swept) -> Result<(), StoreError> {
@@ -88,19 +104,15 @@ impl Janitor {
             drop(self.store.ring(pool, partition, swept.now).await);
         }
         for context in &swept.due {
-            match self.look_at(partition, context).await {
-                // One context that cannot be read must not keep the others waiting.
-                Err(error @ (StoreError::Corrupt { .. } | StoreError::Refused { .. } | StoreError::Command { .. })) => {
-                    self.metrics.recovered("unreadable");
-                    tracing::error!(error = &error as &dyn std::error::Error, context.key = %context, "a due context cannot be judged");
-                }
-                other => other?,
-            }
+            let outcome = self.look_at(partition, context).await;
+            self.go_on(outcome, &format!("the due context {context} cannot be judged"))?;
         }
         for member in &swept.expired {
-            if self.store.purge(partition, member, &self.settings.keep).await? {
+            let purged = self.store.purge(partition, member, &self.settings.keep).await;
+            if matches!(purged, Ok(true)) {
                 self.metrics.purged();
             }
+            self.go_on(purged.map(drop), &format!("{member} cannot be deleted"))?;
         }
         Ok(())
     }

@@ -6,8 +6,7 @@ use relevo_shared::domain::state::End;
 use relevo_shared::ids::Nonce;
 use relevo_shared::janitor::{Conclusion, GivenBack, Why, conclude, give_back};
 use relevo_shared::store::{
-    ConnectOptions, Doorbell, Held, HistoryLength, Keep, LeaseClient, Open, Retry, Settled, Store, StoreError, Submit,
-    Submitted,
+    ConnectOptions, Held, HistoryLength, Keep, LeaseClient, Open, Retry, Settled, Store, StoreError, Submit, Submitted,
 };
 use relevo_testkit::RedisServer;
 
@@ -95,68 +94,6 @@ async fn without_the_right_to_publish_everything_is_written_and_said_to_be() {
     world.probe.set_score(&retain, &format!("t:{task}"), 1);
     world.pass(&world.janitor()).await;
     assert!(world.store.read_task(task, HistoryLength::All).await.unwrap().is_none());
-}
-
-#[tokio::test]
-async fn a_doorbell_carries_what_was_written_or_where_it_is_when_it_is_large() {
-    let world = World::start().await;
-    let mut turn = world.running("c-1").await;
-    let (mut ear, handle) = world.store.subscriber().await.unwrap();
-    handle.follow(turn.taken.record.task).await.unwrap();
-    let large = "x".repeat(20_000);
-    for text in ["small", &large] {
-        let prev = turn.prev;
-        turn.emit(&world.store, &[text]).await;
-        let heard = ear.next().await.unwrap();
-        assert_eq!(heard.channel, world.store.keys().channel(turn.taken.record.task));
-        let bell = Doorbell::parse(&heard.payload).unwrap();
-        assert_eq!((bell.prev, bell.last), (prev, turn.prev));
-        let journal = world.journal(turn.taken.record.task).await;
-        let written = &journal[usize::try_from(prev.seq).unwrap()..];
-        assert_eq!(bell.events.len(), written.len());
-        for (heard, written) in bell.events.iter().zip(written) {
-            assert_eq!((heard.id, heard.kind), (written.id, written.kind));
-            let carried = heard.bytes.as_ref().map(|b| b.to_vec());
-            assert_eq!(
-                carried,
-                (text == "small").then(|| written.bytes.clone()),
-                "the journal is the truth"
-            );
-        }
-    }
-    assert_eq!(world.counter("relevo_store_doorbells_refused_total"), 0);
-}
-
-#[tokio::test]
-async fn nobody_hears_of_an_event_that_was_not_written() {
-    let world = World::start().await;
-    let mut turn = world.running("c-1").await;
-    turn.emit(&world.store, &["one"]).await;
-    let (mut ear, handle) = world.store.subscriber().await.unwrap();
-    handle.follow(turn.taken.record.task).await.unwrap();
-    // Fenced, diverged, cancelled, repeated: none of them rings.
-    let mut stranger = turn.clone();
-    stranger.taken.token = crate::fixture::token();
-    stranger.emit(&world.store, &["fenced"]).await;
-    let mut behind = turn.clone();
-    behind.prev = behind.prev.after(1, Nonce(1));
-    behind.emit(&world.store, &["diverged"]).await;
-    let (open, events) = turn.events(&["two"]);
-    let batch = turn.batch(Nonce(9), open, &events);
-    world.store.emit(&batch).await.unwrap();
-    world.store.emit(&batch).await.unwrap();
-    turn.fold_in(&events, Nonce(9));
-    turn.prev = turn.prev.after(1, Nonce(9));
-    turn.finish(&world.store, End::Completed).await;
-    let mut heard = Vec::new();
-    while heard
-        .last()
-        .is_none_or(|bell: &Doorbell| !bell.events[0].kind.class.ends_turn())
-    {
-        heard.push(Doorbell::parse(&ear.next().await.unwrap().payload).unwrap());
-    }
-    assert_eq!(heard.len(), 2, "{heard:?}");
-    assert_eq!(heard[0].last, heard[1].prev);
 }
 
 fn fill(world: &World) {

@@ -163,13 +163,24 @@ impl World {
         follows: Option<EntryId>,
         history: &[Message],
     ) -> Submitted {
+        self.submit_limited(record, nonce, follows, history, None).await
+    }
+
+    pub async fn submit_limited(
+        &self,
+        record: &TurnRecord,
+        nonce: Nonce,
+        follows: Option<EntryId>,
+        history: &[Message],
+        scope_limit: Option<u64>,
+    ) -> Submitted {
         let first = event::submitted(record, record.submitted);
         self.store
             .submit(&Submit {
                 record,
                 first: &first,
                 nonce,
-                scope_limit: None,
+                scope_limit,
                 follows,
                 history,
             })

@@ -48,7 +48,7 @@ impl Partition {
                 ("hist", Content::List(list)) => drop(partition.histories.insert(id, list)),
                 ("turns", Content::Stream(_)) if id == "dead" => {}
                 ("turns", Content::Stream(stream)) => drop(partition.queues.insert(name.to_owned(), stream)),
-                ("due" | "retain" | "idx", Content::Scores(scores)) => {
+                ("due" | "retain" | "idx" | "q", Content::Scores(scores)) => {
                     partition.scores.insert(name.to_owned(), scores);
                 }
                 ("meta", Content::Hash(_)) => {}
@@ -74,6 +74,7 @@ fn get<'a>(hash: &'a Hash, field: &str) -> &'a str {
 pub fn hold(dump: &Dump, prefix: &str, taken_away: &BTreeSet<String>, memory: &mut Memory) {
     let partition = Partition::read(dump, prefix);
     live_turns_are_due(&partition);
+    limits_count_live_turns(&partition);
     nothing_is_leased_twice(&partition);
     turns_wait_exactly_once(&partition, taken_away);
     for (id, task) in &partition.tasks {
@@ -100,6 +101,17 @@ fn live_turns_are_due(partition: &Partition) {
             }
         }
     }
+}
+
+/// What a scope's limit counts is what lives: a counter that leaked would shut the scope out for ever.
+fn limits_count_live_turns(partition: &Partition) {
+    let mut counted = BTreeSet::new();
+    for key in partition.scores.keys().filter(|key| key.starts_with("q:")) {
+        counted.extend(partition.members(key));
+    }
+    let limited = partition.turns.iter().filter(|(_, (turn, _))| turn.contains_key("s"));
+    let limited: BTreeSet<String> = limited.map(|(id, _)| id.clone()).collect();
+    assert_eq!(counted, limited, "the limits count other turns than those that live");
 }
 
 /// No turn is live in two contexts, no token is good for two, and what is leased is not delayed.

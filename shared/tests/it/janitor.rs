@@ -190,6 +190,52 @@ async fn a_turn_that_is_handed_back_waits_longer_each_time_and_not_for_ever() {
     );
 }
 
+/// Losing Redis for longer than a lease is not the turn's fault: its worker gives it back when Redis answers.
+#[tokio::test]
+async fn a_turn_is_handed_back_uncharged_although_its_lease_has_run_out() {
+    let world = World::start().await;
+    let mut turn = world.running("c-1").await;
+    turn.emit(&world.store, &["x"]).await;
+    world.expire(&turn.taken.record);
+    assert_eq!(
+        hand_back(&world, &turn, Why::HandOver(FailReason::RedisUnavailable)).await,
+        GivenBack::Queued
+    );
+    assert_eq!(world.live(&turn.taken.record).await.tries, tries(0, 1, 1));
+}
+
+#[tokio::test]
+async fn dead_letters_are_bounded() {
+    let world = World::start().await;
+    let record = TurnRecord {
+        attempts: 1,
+        ..world.record("c-1").await
+    };
+    let mut turn = world.run(&record).await;
+    turn.emit(&world.store, &["x"]).await;
+    let dead = world.store.keys().dead(turn.taken.partition);
+    for _ in 0..500 {
+        world.probe.ask(&["XADD", &dead, "*", "reason", "filler"]);
+    }
+    world.expire(&record);
+    let keep = Keep {
+        dead: 10,
+        ..Keep::default()
+    };
+    world.pass(&world.janitor_with(keep)).await;
+    // Redis trims whole nodes of a stream, of 100 entries.
+    let left = world.probe.length("XLEN", &dead);
+    assert!((10..=110).contains(&left), "{left}");
+    assert!(
+        world
+            .probe
+            .stream(&dead)
+            .entries
+            .iter()
+            .any(|(_, fields)| fields["reason"] == "attempts_exhausted")
+    );
+}
+
 #[tokio::test]
 async fn a_delayed_turn_is_left_alone_until_its_time() {
     let world = World::start().await;
@@ -439,6 +485,29 @@ async fn a_context_that_cannot_be_read_does_not_keep_the_others_waiting() {
     world.expire(&broken.taken.record);
     crash(&world, &turn).await;
     assert_eq!(waits_in(&world, &turn.taken.record), Some(":first"));
+}
+
+#[tokio::test]
+async fn a_partition_or_a_member_that_cannot_be_read_does_not_keep_the_others_waiting() {
+    let world = World::start().await;
+    let turn = world.running("c-1").await;
+    let ended = world.ended("c-2", End::Completed).await.taken;
+    let first = world.store.keys().layout().all().next().unwrap();
+    assert!(first < turn.taken.partition);
+    world.probe.ask(&["SET", &world.store.keys().due(first), "not a zset"]);
+    let retain = world.store.keys().retain(ended.partition);
+    let task = format!("t:{}", ended.record.task);
+    world.probe.ask(&["ZADD", &retain, "0", "t:broken"]);
+    let broken = world.store.keys().meta(ended.partition).replace("meta", "task:broken");
+    world.probe.ask(&["SET", &broken, "not a hash"]);
+    world.probe.set_score(&retain, &task, 1);
+    crash(&world, &turn).await;
+    assert_eq!(waits_in(&world, &turn.taken.record), Some(":first"));
+    let gone = world
+        .store
+        .read_task(ended.record.task, relevo_shared::store::HistoryLength::All)
+        .await;
+    assert!(gone.unwrap().is_none());
 }
 
 #[tokio::test]

@@ -21,6 +21,8 @@ const ONLY: Partition = Partition(0);
 const CONTEXTS: [&str; 3] = ["calm", "crashing", "once"];
 const ATTEMPTS: u32 = 2;
 const HANDBACKS: u32 = 3;
+/// Live turns of the scope, one less than there are contexts.
+const LIMIT: u64 = 2;
 const STEPS: usize = 250;
 const FAR: u64 = 3_600_000;
 
@@ -190,6 +192,12 @@ impl Walk {
 
     // What the model says.
 
+    /// Whether the scope has as many live turns as it may have.
+    fn limited(&self) -> Option<Submitted> {
+        let live = self.live.iter().flatten().count() as u64;
+        (live >= LIMIT).then_some(Submitted::Limited)
+    }
+
     fn enqueue(&mut self, context: usize, queue: usize) {
         let live = self.live[context].as_mut().unwrap();
         live.stage = Stage::Queued;
@@ -286,7 +294,12 @@ impl Walk {
         };
         let busy = self.live[context].is_some();
         let (submitted, expected) = match follow {
-            None => (self.world.submit(&record).await, busy.then_some(Submitted::Busy)),
+            None => {
+                let nonce = Nonce(entropy::u64());
+                let submitted = self.world.submit_limited(&record, nonce, None, &[], Some(LIMIT)).await;
+                let expected = if busy { Some(Submitted::Busy) } else { self.limited() };
+                (submitted, expected)
+            }
             Some(task) => {
                 let stored = self.world.stored(task).await;
                 record.task = task;
@@ -301,7 +314,7 @@ impl Walk {
                 let nonce = Nonce(entropy::u64());
                 let submitted = self
                     .world
-                    .submit_with(&record, nonce, Some(stored.last), &history)
+                    .submit_limited(&record, nonce, Some(stored.last), &history, Some(LIMIT))
                     .await;
                 let known = &self.tasks[&task];
                 let works = self.live[context].as_ref().is_some_and(|live| live.record.task == task);
@@ -309,8 +322,10 @@ impl Walk {
                     Some(Submitted::Terminal)
                 } else if works {
                     Some(Submitted::Working)
+                } else if busy {
+                    Some(Submitted::Busy)
                 } else {
-                    busy.then_some(Submitted::Busy)
+                    self.limited()
                 };
                 (submitted, expected)
             }

@@ -10,6 +10,7 @@
 
 mod acl;
 mod away;
+mod bells;
 mod cluster_mode;
 mod fencing;
 mod fixture;
@@ -18,6 +19,7 @@ mod injected;
 mod invariants;
 mod janitor;
 mod laws;
+mod listing;
 mod once;
 mod probe;
 mod record;

@@ -9,7 +9,7 @@ use relevo_shared::domain::record::TurnRecord;
 use relevo_shared::domain::state::End;
 use relevo_shared::ids::{EntryId, Nonce};
 use relevo_shared::janitor::{Why, give_back};
-use relevo_shared::store::{EmitReply, HistoryLength, JournalRead, Keep, NewEvent, Open, StoredTask};
+use relevo_shared::store::{Batch, EmitReply, HistoryLength, JournalRead, Keep, NewEvent, Open, StoredTask};
 
 use crate::fixture::{Running, World, is_done};
 
@@ -144,6 +144,48 @@ async fn a_boundary_takes_the_snapshot_back_to_the_turns_start() {
     turn.finish(&world.store, End::Completed).await;
     assert_eq!(world.probe.field(&key, "base"), None);
     assert_eq!(world.probe.field(&key, "basec"), None);
+}
+
+/// A worker folds on from what it is handed: that must not hold what a void attempt made.
+#[tokio::test]
+async fn the_next_attempt_is_handed_the_task_as_it_was_before_the_turn() {
+    let world = World::start().await;
+    let task = world.ended("c-1", End::InputRequired).await.taken.record.task;
+    let (record, _) = world.follow_up(task, "c-1").await;
+    let mut turn = world.again(&record).await;
+    assert!(turn.taken.base.as_ref().unwrap().artifacts.is_empty());
+    turn.emit(&world.store, &[]).await;
+    let artifact = a2a::TaskArtifactUpdateEvent {
+        task_id: task.to_string(),
+        context_id: "c-1".to_owned(),
+        artifact: a2a::Artifact {
+            artifact_id: "a".to_owned(),
+            name: None,
+            description: None,
+            parts: vec![a2a::Part::text("void")],
+            metadata: None,
+            extensions: None,
+        },
+        append: None,
+        last_chunk: None,
+        metadata: None,
+    };
+    let events = [turn.event(StreamResponse::ArtifactUpdate(artifact), Class::Normal)];
+    let mut after = turn.clone();
+    after.fold_in(&events, Nonce(9));
+    let batch = Batch {
+        snapshot: Some(after.fold.state()),
+        ..turn.batch(Nonce(9), Open::No, &events)
+    };
+    assert!(is_done(&world.store.emit(&batch).await.unwrap()));
+    assert_eq!(world.stored(task).await.folded.artifacts.len(), 1);
+    crash(&world, &turn).await;
+    let mut next = world.again(&record).await;
+    assert!(next.taken.base.as_ref().unwrap().artifacts.is_empty());
+    next.emit(&world.store, &["whole"]).await;
+    assert!(world.stored(task).await.folded.artifacts.is_empty());
+    assert!(is_done(&next.finish(&world.store, End::Completed).await));
+    assert!(world.stored(task).await.folded.artifacts.is_empty());
 }
 
 #[tokio::test]

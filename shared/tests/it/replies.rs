@@ -67,6 +67,51 @@ async fn a_follow_up_to_an_idle_task_waits_while_the_context_runs_another() {
 }
 
 #[tokio::test]
+async fn a_scope_may_have_so_many_live_turns_in_a_partition_and_no_more() {
+    let world = World::small().await;
+    let submit = async |context: &str, limit| {
+        let record = world.record(context).await;
+        let first = event::submitted(&record, record.submitted);
+        let submit = Submit {
+            record: &record,
+            first: &first,
+            nonce: Nonce(1),
+            follows: None,
+            scope_limit: limit,
+            history: &[],
+        };
+        (world.store.submit(&submit).await.unwrap(), record)
+    };
+    let accepted = |submitted: &Submitted| matches!(submitted, Submitted::Accepted { repeat: false, .. });
+    for context in ["c-1", "c-2"] {
+        assert!(accepted(&submit(context, Some(2)).await.0));
+    }
+    let before = world.probe.dump();
+    assert_eq!(submit("c-3", Some(2)).await.0, Submitted::Limited);
+    world.reached("submit", "LIMITED");
+    assert_eq!(world.probe.dump(), before);
+    assert!(accepted(&submit("c-4", None).await.0), "without a limit nobody counts");
+
+    // Whatever ends a turn makes room: its worker, or nobody's decision.
+    let turn = world.take(relevo_shared::ids::Partition(0)).await.pop().unwrap();
+    let turn = crate::fixture::Running::new(turn);
+    assert!(is_done(&turn.finish(&world.store, End::Completed).await));
+    let (submitted, record) = submit("c-3", Some(2)).await;
+    assert!(accepted(&submitted));
+    assert_eq!(submit("c-5", Some(2)).await.0, Submitted::Limited);
+    let canceled = Conclusion {
+        end: End::Canceled,
+        reason: None,
+        dead: false,
+        only_expired: false,
+    };
+    let view = world.view(&record).await;
+    let settled = conclude(&world.store, &view, canceled, &Keep::default()).await;
+    assert_eq!(settled.unwrap(), Settled::Done);
+    assert!(accepted(&submit("c-5", Some(2)).await.0));
+}
+
+#[tokio::test]
 async fn a_task_that_has_ended_takes_no_message() {
     let world = World::start().await;
     for (n, end) in [End::Completed, End::Failed, End::Canceled, End::Rejected]

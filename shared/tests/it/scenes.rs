@@ -211,6 +211,11 @@ impl Stage<'_> {
 
         let record = world.record("c-1").await;
         self.ready();
+        world.submit_limited(&record, Nonce(1), None, &[], Some(2)).await;
+        self.done("a new task under a limit", "submit");
+
+        let record = world.record("c-1").await;
+        self.ready();
         let event = event::refused(&record, FailReason::ContextBusy, record.submitted);
         let state = Folded::new_task(&record);
         let refused = Refused {
@@ -323,10 +328,12 @@ impl Stage<'_> {
         turn.finish(&world.store, End::Completed).await;
         self.done("an end", "finish");
 
-        let turn = world.running("c-1").await;
+        let record = world.record("c-1").await;
+        world.submit_limited(&record, Nonce(1), None, &[], Some(2)).await;
+        let turn = world.again(&record).await;
         self.ready();
         turn.finish(&world.store, End::InputRequired).await;
-        self.done("an end in the first batch", "finish");
+        self.done("an end in the first batch, under a limit", "finish");
 
         let task = world.ended("c-1", End::InputRequired).await.taken.record.task;
         let (record, _) = world.follow_up(task, "c-1").await;

@@ -240,6 +240,19 @@ async fn a_queue_that_is_missing_costs_no_turn_of_the_others() {
 }
 
 #[tokio::test]
+async fn a_turn_that_cannot_be_read_costs_no_other_turn_its_lease() {
+    let world = World::small().await;
+    // Of a later version, perhaps: a policy that this one does not know.
+    let newer = world.queued("c-0").await;
+    let key = world.store.keys().turn(newer.turn);
+    let record = world.probe.field(&key, "r").unwrap();
+    world.probe.set(&key, "r", record.replace("restart", "resume"));
+    let record = world.queued("c-1").await;
+    let taken = world.take_as(&world.worker, ONLY, TTL, 2).await;
+    assert_eq!(turns(&taken), ids(&[&record]));
+}
+
+#[tokio::test]
 async fn a_pool_sees_its_own_queue_only() {
     let world = World::small().await;
     let record = TurnRecord {

@@ -188,6 +188,11 @@ impl World {
         record
     }
 
+    /// Sends a small turn in a context of its own.
+    pub async fn send_text(&self, n: usize) {
+        self.send(&format!("context-{n}"), "chunks=5 nonce=q").await;
+    }
+
     pub async fn journal(&self, task: TaskId) -> Vec<Entry> {
         match self.store.read_journal(task, EntryId::START, 100_000).await.unwrap() {
             JournalRead::Entries(entries) => entries,

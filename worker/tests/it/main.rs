@@ -15,4 +15,5 @@ mod process_harness;
 mod process_life;
 mod process_lines;
 mod process_sessions;
+mod retention;
 mod turns;

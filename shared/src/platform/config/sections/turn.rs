@@ -51,8 +51,8 @@ impl LeaseSettings {
 crate::settings! {
     /// Bounds of one turn. What exceeds one ends FAILED with a reason; nothing runs or grows for ever.
     pub struct TurnSettings in "turn" {
-        /// Longest time from the first attempt to the end, waiting in between included. Beyond it the turn ends FAILED
-        /// `deadline_exceeded`.
+        /// Longest time that one attempt may run. Beyond it the turn ends FAILED `deadline_exceeded`; its lease is not renewed
+        /// any further.
         max_duration: Duration = "1h",
         /// Attempts charged for crashes before the turn ends FAILED `attempts_exhausted`; at least 1. More than a few
         /// let one poisonous message take down worker after worker.
