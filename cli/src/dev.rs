@@ -184,7 +184,11 @@ fn load(file: Option<PathBuf>) -> Result<(Settings, Agents), Problem> {
     if quiet {
         loader = loader.set("log.level", "warn");
     }
-    let (mut settings, agents) = loader.load_with(|settings, errors| Agents::from_table(&settings.agents, errors))?;
+    let (mut settings, agents) = loader.load_with(|settings, errors| {
+        let agents = Agents::from_table(&settings.agents, errors);
+        relevo_worker::check_agents(agents.all(), errors);
+        agents
+    })?;
     // The Redis is this command's own: nobody else reaches its socket, and it knows no passwords.
     settings.redis.username = None;
     settings.redis.password = None;

@@ -30,6 +30,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use exit::{Exit, Problem};
 use print::Screen;
+use relevo_worker::supervise;
 
 /// What every complaint begins with.
 const NAME: &str = "relevo";
@@ -64,6 +65,11 @@ enum ForPeople {
 
 /// Reads the command line and does what it asks for.
 pub fn main() -> ExitCode {
+    // The workers of `dev` keep the processes of their agents under a second life of this binary.
+    let mut words = std::env::args_os().skip(1);
+    if words.next().is_some_and(|word| word == supervise::SUBCOMMAND) {
+        return supervise::main(words);
+    }
     let cli = Cli::parse();
     let screen = Screen::new();
     let command = match cli.command {

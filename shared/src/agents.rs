@@ -4,7 +4,10 @@
 //! agents it can run. Owns their form and their rules; refuses to know how an agent works. Without configuration there
 //! is one agent, `demo`.
 
+mod process;
 mod read;
+
+pub use process::{EnvValue, ProcessConfig};
 
 use crate::domain::record::CrashPolicy;
 use crate::platform::config::ConfigErrors;
@@ -17,16 +20,19 @@ pub const DEFAULT_POOL: &str = "default";
 pub enum AgentKind {
     /// The built-in demonstration agent.
     Demo,
+    /// A program that speaks lines of JSON (docs/agents.md).
+    Process,
 }
 
 impl AgentKind {
     /// Every kind there is.
-    pub const ALL: [Self; 1] = [Self::Demo];
+    pub const ALL: [Self; 2] = [Self::Demo, Self::Process];
 
     /// The word in the configuration.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Demo => "demo",
+            Self::Process => "process",
         }
     }
 
@@ -34,6 +40,8 @@ impl AgentKind {
     pub const fn default_policy(self) -> CrashPolicy {
         match self {
             Self::Demo => CrashPolicy::Restart,
+            // Nobody knows what the program did before it died.
+            Self::Process => CrashPolicy::Fail,
         }
     }
 
@@ -42,6 +50,7 @@ impl AgentKind {
             Self::Demo => {
                 "Streams numbered chunks when told to (\"chunks=5 delay=200\"), echoes any other text; for trying things out."
             }
+            Self::Process => "An agent.",
         }
     }
 }
@@ -78,6 +87,8 @@ pub struct AgentConfig {
     pub description: String,
     /// For the card; at least one.
     pub skills: Vec<SkillConfig>,
+    /// How its process is started, when it is one.
+    pub process: Option<ProcessConfig>,
 }
 
 impl AgentConfig {
@@ -92,6 +103,7 @@ impl AgentConfig {
             pool: DEFAULT_POOL.to_owned(),
             skills: vec![own_skill(name, &description)],
             description,
+            process: None,
         }
     }
 }

@@ -37,7 +37,7 @@ pub use dead::DeadTurn;
 pub use doorbell::Doorbell;
 pub use error::{Retry, StoreError};
 pub use idempotency::{Reservation, Reserved};
-pub use journal::{Batch, EmitReply, Finish, JournalRead, NewEvent, Open};
+pub use journal::{Batch, EmitReply, Finish, JournalRead, NewEvent, Open, SessionItems};
 pub use keys::{Keys, documented as documented_keys};
 pub use leases::{Held, LeaseClient, Renewed};
 pub use metrics::StoreMetrics;

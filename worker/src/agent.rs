@@ -4,18 +4,23 @@
 //! rises with every run, and what an earlier run streamed is void; its cancel token may fire at any time.
 
 pub mod demo;
+pub mod process;
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
-use a2a::Message;
+use a2a::{Message, Task};
 use relevo_shared::domain::reason::FailReason;
 use relevo_shared::domain::record::{Sender, TurnRecord};
 use relevo_shared::ids::Epoch;
+use relevo_shared::store::StoreError;
 use tokio::sync::watch;
 
-pub use crate::runner::sink::{EventSink, SinkClosed};
+use crate::runner::leases::Guard;
+use crate::runner::past::Past;
+pub use crate::runner::sink::{EventSink, Metadata, SESSION_BYTES, SESSION_ITEMS, SessionError, SinkClosed};
 
 /// What an agent is given.
 #[derive(Debug, Clone)]
@@ -28,12 +33,34 @@ pub struct Turn {
     pub attempt: u32,
     /// Fencing number: rises with every run of the context.
     pub epoch: Epoch,
+    /// The fencing number of the run of this context before this one, if there was one.
+    pub previous: Option<Epoch>,
+    /// The lease that the turn runs under.
+    pub(crate) guard: Guard,
+    /// What was before the turn.
+    pub(crate) past: Past,
 }
 
 impl Turn {
     /// Who sent the message.
     pub fn sender(&self) -> &Sender {
         &self.record.sender
+    }
+
+    /// The task as it was when the turn began, without history, and the messages before the turn's own, oldest first.
+    ///
+    /// # Errors
+    /// [`StoreError`]; it may be asked again.
+    pub async fn past(&self) -> Result<(Task, Vec<Message>), StoreError> {
+        self.past.load().await
+    }
+
+    /// The items (JSON) of the agent's session in this context as it was when the turn began. To be asked before any are added.
+    ///
+    /// # Errors
+    /// [`StoreError`]; it may be asked again.
+    pub async fn session(&self) -> Result<Vec<Vec<u8>>, StoreError> {
+        self.past.session().await
     }
 }
 
@@ -42,6 +69,8 @@ impl Turn {
 pub enum Ending {
     /// Done.
     Completed,
+    /// Stopped, of the agent's own accord.
+    Canceled,
     /// Went wrong, as an answer.
     Failed,
     /// The message is refused.
@@ -54,11 +83,14 @@ pub enum Ending {
 
 /// What an agent returns.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "one value per turn")]
 pub enum Outcome {
-    /// The turn has ended, with a last message if there is more to say.
-    Ended(Ending, Option<Message>),
+    /// The turn has ended, with a last message if there is more to say, and what its event carries beside it.
+    Ended(Ending, Option<Message>, Option<Metadata>),
     /// The agent could not do its work.
     Failed(FailReason, String),
+    /// The agent is gone in the middle of its work: a charged attempt, or the end `agent_exited` when it must not run twice.
+    Crashed(String),
 }
 
 /// Why a turn must stop.
@@ -112,4 +144,9 @@ pub type Running<'a> = Pin<Box<dyn Future<Output = Outcome> + Send + 'a>>;
 pub trait Agent: Send + Sync + 'static {
     /// Runs one turn to its end. Events go into the sink; they are in the journal before anyone sees them.
     fn run<'a>(&'a self, turn: Turn, sink: &'a EventSink, cancel: CancelToken) -> Running<'a>;
+
+    /// How long a run that was told to stop may take before it is dropped, while its lease holds.
+    fn patience(&self) -> Duration {
+        Duration::from_secs(2)
+    }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use relevo_shared::agents::AgentKind;
+use relevo_shared::agents::{AgentConfig, AgentKind, ProcessConfig};
 use relevo_shared::ids::WorkerId;
 use relevo_shared::janitor::{Janitor, JanitorMetrics, JanitorSettings};
 use relevo_shared::platform::admin::Admin;
@@ -25,6 +25,7 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::agent::Agent;
 use crate::agent::demo::Demo;
+use crate::agent::process::Process;
 use crate::config::Config;
 use crate::metrics::{Instruments, WorkerMetrics};
 use crate::runner::control;
@@ -39,8 +40,10 @@ const SEEN: Duration = Duration::from_secs(2);
 const TICK: Duration = Duration::from_millis(500);
 /// A worker that has not looked for work for so long, with slots free, is not ready.
 const LOOKED: Duration = Duration::from_secs(10);
-/// What is left of the drain's deadline when running turns are given back: agents stop and Redis is told within it.
+/// What is left, at the least, of the drain's deadline when running turns are given back: agents stop and Redis is told within it.
 const HAND_OVER_RESERVE: Duration = Duration::from_secs(5);
+/// What telling Redis needs of it, beside the time that the slowest agent may take to stop.
+const REDIS_RESERVE: Duration = Duration::from_secs(1);
 
 /// A worker cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -112,7 +115,11 @@ impl App {
         registry: Registry,
         shutdown: Shutdown,
     ) -> Result<Self, StartError> {
-        let Config { settings, agents } = config;
+        let Config {
+            settings,
+            agents,
+            supervisor,
+        } = config;
         let id = match &settings.worker.id {
             None => WorkerId::random(entropy::u64()),
             Some(text) => WorkerId::parse(text).ok_or_else(|| StartError::WorkerId(text.clone()))?,
@@ -139,7 +146,12 @@ impl App {
             agents: agents
                 .all()
                 .iter()
-                .map(|agent| (agent.name.clone(), build_agent(agent.kind)))
+                .map(|agent| {
+                    (
+                        agent.name.clone(),
+                        build_agent(agent, &tasks, slots, supervisor.as_ref()),
+                    )
+                })
                 .collect(),
             settings: turn_settings(&settings, keep),
             authority: Authority {
@@ -238,7 +250,11 @@ impl App {
     /// Lets running turns finish; gives back what has not when the deadline comes. Says whether nothing had to be abandoned.
     async fn drain(&self, shutdown: &Shutdown) -> bool {
         let deadline = self.settings.drain.deadline;
-        let patience = deadline.saturating_sub(HAND_OVER_RESERVE).max(deadline / 2);
+        let agents = self.worker.agents.values().map(|agent| agent.patience());
+        let reserve = agents.max().unwrap_or_default().saturating_add(REDIS_RESERVE);
+        let patience = deadline
+            .saturating_sub(reserve.max(HAND_OVER_RESERVE))
+            .max(deadline / 2);
         let running = self.worker.tasks.live().get("turn").copied().unwrap_or(0);
         tracing::info!(running, "draining");
         let finished = self.tasks.finished();
@@ -349,8 +365,16 @@ fn turn_settings(settings: &Settings, keep: Keep) -> TurnSettings {
     }
 }
 
-fn build_agent(kind: AgentKind) -> Arc<dyn Agent> {
-    match kind {
+fn build_agent(agent: &AgentConfig, tasks: &Tasks, slots: usize, supervisor: Option<&PathBuf>) -> Arc<dyn Agent> {
+    match agent.kind {
         AgentKind::Demo => Arc::new(Demo),
+        AgentKind::Process => {
+            // A table of this kind always says how.
+            let config = agent
+                .process
+                .clone()
+                .unwrap_or_else(|| ProcessConfig::of_command(Vec::new()));
+            Arc::new(Process::new(config, supervisor.cloned(), tasks, slots))
+        }
     }
 }

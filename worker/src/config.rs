@@ -4,8 +4,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use relevo_shared::agents::Agents;
+use relevo_shared::agents::{AgentConfig, Agents};
 use relevo_shared::platform::config::{ConfigErrors, EXIT_CONFIG, Loader, Settings, process_env};
+
+use crate::agent::process;
 
 /// Runs agents for a Relevo cluster: takes turns from Redis, streams back what the agents say.
 #[derive(Debug, Clone, Default, Parser)]
@@ -38,6 +40,8 @@ pub struct Config {
     pub settings: Settings,
     /// The agents.
     pub agents: Agents,
+    /// The binary with the subcommand `supervise`; this process' own when unset.
+    pub supervisor: Option<PathBuf>,
 }
 
 impl Config {
@@ -53,8 +57,24 @@ impl Config {
         if let Some(address) = &args.admin_listen {
             loader = loader.set("admin.listen", address);
         }
-        let (settings, agents) = loader.load_with(|settings, errors| Agents::from_table(&settings.agents, errors))?;
-        Ok(Self { settings, agents })
+        let (settings, agents) = loader.load_with(|settings, errors| {
+            let agents = Agents::from_table(&settings.agents, errors);
+            let served = |agent: &&AgentConfig| settings.worker.pools.contains(&agent.pool);
+            check_agents(agents.all().iter().filter(served), errors);
+            agents
+        })?;
+        Ok(Self {
+            settings,
+            agents,
+            supervisor: None,
+        })
+    }
+}
+
+/// Refuses agents that could not run on this machine, before the first turn finds out.
+pub fn check_agents<'a>(agents: impl IntoIterator<Item = &'a AgentConfig>, errors: &mut ConfigErrors) {
+    for agent in agents {
+        process::check(agent, errors);
     }
 }
 

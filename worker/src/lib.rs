@@ -9,6 +9,7 @@ mod app;
 mod config;
 mod metrics;
 mod runner;
+pub mod supervise;
 
 pub use app::{App, StartError};
-pub use config::{Args, Config, Started, start};
+pub use config::{Args, Config, Started, check_agents, start};

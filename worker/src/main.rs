@@ -5,9 +5,13 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use relevo_shared::platform::logging;
 use relevo_shared::platform::shutdown::Shutdown;
-use relevo_worker::{App, Args, Started, start};
+use relevo_worker::{App, Args, Started, start, supervise};
 
 fn main() -> ExitCode {
+    let mut words = std::env::args_os().skip(1);
+    if words.next().is_some_and(|word| word == supervise::SUBCOMMAND) {
+        return supervise::main(words);
+    }
     let args = Args::parse();
     let config = match start(&args) {
         Started::Run(config) => config,

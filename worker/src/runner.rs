@@ -3,6 +3,7 @@
 pub(crate) mod control;
 pub(crate) mod draft;
 pub(crate) mod leases;
+pub(crate) mod past;
 pub(crate) mod renew;
 pub(crate) mod sink;
 pub(crate) mod take;

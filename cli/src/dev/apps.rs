@@ -64,6 +64,7 @@ impl Apps {
             let config = relevo_worker::Config {
                 settings: settings.clone(),
                 agents: agents.clone(),
+                ..relevo_worker::Config::default()
             };
             let registry = labelled(format!("worker-{n}"))?;
             let app = relevo_worker::App::build_without_admin(config, registry.clone(), shutdown.clone());

@@ -149,6 +149,42 @@ fn a_killed_cluster_leaves_no_redis_server_and_loses_no_task() {
 }
 
 #[test]
+fn a_program_of_a_newcomer_answers_and_goes_with_the_cluster() {
+    let dir = scratch();
+    let program = dir.path().join("agent.py");
+    std::fs::write(
+        &program,
+        "import json, os, sys, time\n\
+         turn = json.loads(sys.stdin.readline())\n\
+         say = lambda **line: print(json.dumps(line), flush=True)\n\
+         text = turn['message']['parts'][0]['text']\n\
+         say(type='status', message={'parts': [{'text': f'pid={os.getpid()} you said: '}]})\n\
+         if text == 'wait': time.sleep(3600)\n\
+         say(type='end', message={'parts': [{'text': text}]})\n",
+    )
+    .unwrap();
+    let config = dir.path().join("relevo.toml");
+    let table = format!(
+        "[agents.mine]\nkind = \"process\"\ncommand = [\"python3\", \"{}\"]\n",
+        program.display()
+    );
+    std::fs::write(&config, table).unwrap();
+    let dev = Dev::start(dir.path(), &["--config", config.to_str().unwrap()]);
+    let answer = dev.client(&["call", "hello"]).with(0);
+    assert!(answer.stdout.contains("you said: hello"), "{answer:?}");
+    let call = dev.start_client(&["call", "wait", "--stream"]);
+    printed(&call, "you said: ");
+    let agent = call.stdout().split(['=', ' ']).nth(1).unwrap().parse().unwrap();
+    assert!(runs(agent));
+    call.kill();
+    dev.process.kill();
+    poll::until_sync(
+        "the agent to follow",
+        || if runs(agent) { Err("it runs") } else { Ok(()) },
+    );
+}
+
+#[test]
 fn a_cluster_without_its_redis_server_ends() {
     let dir = scratch();
     let dev = Dev::start(dir.path(), &[]);

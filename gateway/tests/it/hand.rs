@@ -154,6 +154,8 @@ impl Turn {
             open,
             snapshot: None,
             events,
+            agent: &self.taken.record.agent,
+            session: None,
         }
     }
 

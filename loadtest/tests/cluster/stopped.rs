@@ -1,5 +1,6 @@
 //! Workers that lose their leases without dying: what they still write is refused.
 
+use a2a::{Role, Task};
 use relevo_loadtest::expect::marks;
 use relevo_testkit::poll;
 
@@ -36,6 +37,18 @@ fn assert_one_attempt_after_the_boundary(journal: &[Entry]) {
     assert_eq!(ids, (1..=u64::try_from(ids.len()).unwrap()).collect::<Vec<_>>());
 }
 
+fn numbers_of(task: &Task) -> Vec<u64> {
+    let messages = task.history.iter().flatten().chain(&task.status.message);
+    let parts = messages
+        .filter(|message| message.role == Role::Agent)
+        .flat_map(|message| &message.parts);
+    parts
+        .filter_map(|part| part.as_text())
+        .flat_map(marks)
+        .map(|mark| mark.number)
+        .collect()
+}
+
 async fn until_other_holds(cluster: &Cluster, old: &str) {
     poll::until("another worker to take over", || async {
         match cluster.holder("c-1") {
@@ -48,7 +61,7 @@ async fn until_other_holds(cluster: &Cluster, old: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_stopped_past_its_lease_writes_nothing_when_it_wakes() {
-    let cluster = Cluster::setup().gateways(1).workers(2).start().await;
+    let cluster = Cluster::setup().workers(2).start().await;
     let client = cluster.client();
     let turn = tokio::spawn(async move { Say::new("c-1", TEXT).checked(&client).await });
     let holder = cluster.until_held("c-1").await;
@@ -56,6 +69,14 @@ async fn a_worker_stopped_past_its_lease_writes_nothing_when_it_wakes() {
     let stopped = &cluster.workers[holder];
     assert!(stopped.process.sigstop());
     until_other_holds(&cluster, &stopped.name).await;
+    // Who reads the task now sees nothing of the attempt that is void.
+    let task = cluster.turn("c-1", "k");
+    let spoke = |journal: &[Entry]| journal.last().is_some_and(|entry| !texts(&entry.event).is_empty());
+    cluster.until_journal(&task, spoke).await;
+    for gateway in 0..2 {
+        let numbers = numbers_of(&cluster.client().get(gateway, &task).await.unwrap());
+        assert_eq!(numbers, (0..u64::try_from(numbers.len()).unwrap()).collect::<Vec<_>>());
+    }
     assert!(stopped.process.sigcont());
     poll::until("a write to be refused", || async {
         let refused = stopped.metric("relevo_worker_fenced_total").await;

@@ -2,7 +2,7 @@
 
 use toml::{Table, Value};
 
-use super::{AgentConfig, AgentKind, Agents, DEFAULT_POOL, SkillConfig, own_skill};
+use super::{AgentConfig, AgentKind, Agents, DEFAULT_POOL, SkillConfig, own_skill, process};
 use crate::domain::record::CrashPolicy;
 use crate::platform::config::{ConfigError, ConfigErrors};
 
@@ -57,8 +57,10 @@ pub(super) fn agents(table: &Table, errors: &mut ConfigErrors) -> Agents {
 }
 
 fn agent(name: &str, reader: &mut Reader<'_>) -> AgentConfig {
-    reader.refuse_unknown(&AGENT_KEYS);
-    let kind = kind(reader);
+    let known: Vec<&str> = AGENT_KEYS.into_iter().chain(process::KEYS).collect();
+    reader.refuse_unknown(&known);
+    let named = kind(reader);
+    let kind = named.unwrap_or(AgentKind::Demo);
     let policy = match reader.text("policy").as_deref() {
         None => kind.default_policy(),
         Some("restart") => CrashPolicy::Restart,
@@ -81,6 +83,14 @@ fn agent(name: &str, reader: &mut Reader<'_>) -> AgentConfig {
     } else {
         skills
     };
+    let process = match named {
+        Some(AgentKind::Process) => Some(process::process(reader)),
+        Some(AgentKind::Demo) => {
+            reader.refuse_present(&process::KEYS, AgentKind::Process);
+            None
+        }
+        None => None,
+    };
     AgentConfig {
         name: name.to_owned(),
         kind,
@@ -89,10 +99,11 @@ fn agent(name: &str, reader: &mut Reader<'_>) -> AgentConfig {
         pool,
         description,
         skills,
+        process,
     }
 }
 
-fn kind(reader: &mut Reader<'_>) -> AgentKind {
+fn kind(reader: &mut Reader<'_>) -> Option<AgentKind> {
     let text = reader.text("kind");
     let known = text
         .as_deref()
@@ -104,7 +115,7 @@ fn kind(reader: &mut Reader<'_>) -> AgentKind {
             None => reader.refuse("kind", &format!("is missing: one of {kinds}")),
         }
     }
-    known.unwrap_or(AgentKind::Demo)
+    known
 }
 
 fn skills(reader: &mut Reader<'_>) -> Vec<SkillConfig> {
@@ -151,14 +162,14 @@ fn is_name(text: &str) -> bool {
             .all(|c| matches!(c, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-'))
 }
 
-struct Reader<'a> {
+pub(super) struct Reader<'a> {
     path: String,
-    table: &'a Table,
-    errors: &'a mut ConfigErrors,
+    pub(super) table: &'a Table,
+    pub(super) errors: &'a mut ConfigErrors,
 }
 
 impl Reader<'_> {
-    fn refuse(&mut self, key: &str, rule: &str) {
+    pub(super) fn refuse(&mut self, key: &str, rule: &str) {
         self.errors.refuse(format!("{}.{key}", self.path), rule);
     }
 
@@ -177,7 +188,14 @@ impl Reader<'_> {
         }
     }
 
-    fn text(&mut self, key: &str) -> Option<String> {
+    /// Refuses keys of another kind of agent.
+    fn refuse_present(&mut self, keys: &[&str], kind: AgentKind) {
+        for key in keys.iter().filter(|key| self.table.contains_key(**key)) {
+            self.refuse(key, &format!("belongs to kind = \"{}\"", kind.as_str()));
+        }
+    }
+
+    pub(super) fn text(&mut self, key: &str) -> Option<String> {
         let value = self.table.get(key)?;
         match value.as_str().map(str::trim) {
             Some("") | None => {
@@ -195,7 +213,7 @@ impl Reader<'_> {
         self.text(key).unwrap_or_default()
     }
 
-    fn texts(&mut self, key: &str) -> Vec<String> {
+    pub(super) fn texts(&mut self, key: &str) -> Vec<String> {
         let Some(value) = self.table.get(key) else {
             return Vec::new();
         };

@@ -73,6 +73,19 @@ pub struct Batch<'a> {
     pub snapshot: Option<&'a Folded>,
     /// The events.
     pub events: &'a [NewEvent],
+    /// The agent, whose session a boundary takes back to the turn's start.
+    pub agent: &'a str,
+    /// What its session receives. `finish` appends none.
+    pub session: Option<&'a SessionItems>,
+}
+
+/// Items for the session of an agent in a context.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SessionItems {
+    /// How long it must be before.
+    pub expect: u64,
+    /// JSON, in order.
+    pub items: Vec<Vec<u8>>,
 }
 
 /// How an attempt ends, beside its last batch.
@@ -110,6 +123,11 @@ pub enum EmitReply {
     Diverged,
     /// The turn was cancelled: only an end CANCELED is accepted.
     Canceled,
+    /// The session is not as long as it was said to be. Nothing was written.
+    Session {
+        /// How long it is.
+        length: u64,
+    },
 }
 
 /// A read of a journal from a position.
@@ -133,6 +151,18 @@ impl Store {
             None => Vec::new(),
         });
         events_args(&mut args, batch.events);
+        args.push(batch.agent);
+        match batch.session {
+            Some(session) => {
+                args.number(session.expect).number(session.items.len() as u64);
+                for item in &session.items {
+                    args.list(item.clone());
+                }
+            }
+            None => {
+                args.number(0).number(0);
+            }
+        }
         let reply = self.run(Name::Emit, batch.partition, &args).await?;
         self.emit_reply(reply)
     }
@@ -155,6 +185,7 @@ impl Store {
         Self::keep_args(&mut args, finish.keep, finish.end.is_terminal(), finish.remember_ms);
         history_args(&mut args, finish.history)?;
         events_args(&mut args, batch.events);
+        args.push(batch.agent);
         let reply = self.run(Name::Finish, batch.partition, &args).await?;
         self.emit_reply(reply)
     }
@@ -171,6 +202,9 @@ impl Store {
             "FENCED" => EmitReply::Fenced,
             "DIVERGED" => EmitReply::Diverged,
             "CANCELLED" => EmitReply::Canceled,
+            "SESSION" => EmitReply::Session {
+                length: reply.parsed()?,
+            },
             _ => return Err(reply.unknown()),
         })
     }
@@ -189,6 +223,40 @@ impl Store {
             .push(state::word(&batch.state))
             .push(batch.open.word());
         args
+    }
+
+    /// Reads the session of a turn's agent as it was when the turn began, before the first write of an attempt.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn read_session(
+        &self,
+        partition: Partition,
+        context: &ContextKey,
+        agent: &str,
+        turn: TurnId,
+    ) -> Result<Vec<Vec<u8>>, StoreError> {
+        let lane = usize::from(partition.0);
+        let mut start = command("HGET");
+        start.arg(self.keys().turn(turn)).arg("slen");
+        let start = self.one("HGET", lane, &start).await?;
+        let start: Option<usize> = text(&start).and_then(|length| length.parse().ok());
+        let mut range = command("LRANGE");
+        range.arg(self.keys().session(partition, context, agent)).arg(0);
+        // What an earlier attempt of this turn appended is void.
+        match start {
+            Some(0) => return Ok(Vec::new()),
+            Some(length) => range.arg(length - 1),
+            None => range.arg(-1),
+        };
+        let Value::Array(items) = self.one("LRANGE", lane, &range).await? else {
+            return Err(StoreError::corrupt("session", "not a list"));
+        };
+        let item = |item| match item {
+            Value::BulkString(bytes) => Ok(bytes),
+            _ => Err(StoreError::corrupt("session", "an item is not readable")),
+        };
+        items.into_iter().map(item).collect()
     }
 
     /// Reads up to `count` entries after `position`. The read begins at the position itself, so that a position that no longer

@@ -69,6 +69,11 @@ impl Keys {
         format!("{}ctx:{context}", self.base(partition))
     }
 
+    /// List: the session of an agent in a context.
+    pub fn session(&self, partition: Partition, context: &ContextKey, agent: &str) -> String {
+        format!("{}sess:{context}:{agent}", self.base(partition))
+    }
+
     /// Zset: contexts with a live turn, by when to look.
     pub fn due(&self, partition: Partition) -> String {
         format!("{}due", self.base(partition))
@@ -203,13 +208,13 @@ pub fn documented() -> Vec<KeyDoc> {
         doc(
             "turn:<id>",
             "hash",
-            "`r` record (JSON), `k` task, `n` turn number, `f` first entry, `e`/`q` queue entry and queue, `charged`, `handbacks`, `opened`, `begun`",
+            "`r` record (JSON), `k` task, `n` turn number, `f` first entry, `e`/`q` queue entry and queue, `charged`, `handbacks`, `opened`, `begun`, `slen` session length at the turn's start",
             "reduced to `f`, `n` at the end and gone 10 min later",
         ),
         doc(
             "ctx:<context>",
             "hash",
-            "`id` the client's name, `scope`, `turn` live turn, `ep` epoch, `tok` lease token, `until` lease end (Redis ms), `wk` worker, `cancel`, `at` retry time, `act` last activity",
+            "`id` the client's name, `scope`, `turn` live turn, `ep` epoch, `pep` the epoch before, `tok` lease token, `until` lease end (Redis ms), `wk` worker, `cancel`, `at` retry time, `act` last activity, `s:<agent>` an agent with a session",
             "in `retain`",
         ),
         doc(
@@ -229,6 +234,12 @@ pub fn documented() -> Vec<KeyDoc> {
             "list",
             "messages of the task (JSON)",
             "deleted with the task",
+        ),
+        doc(
+            "sess:<context>:<agent>",
+            "list",
+            "session items (JSON) of an agent, appended with the events they belong to",
+            "10,000 items; deleted with the context",
         ),
         doc(
             "ev:<id>",

@@ -121,6 +121,8 @@ pub struct Taken {
     pub token: LeaseToken,
     /// The fencing number.
     pub epoch: Epoch,
+    /// The context's fencing number before, unless this is its first.
+    pub previous: Option<Epoch>,
     /// Which turn of its task.
     pub number: u32,
     /// What was counted.
@@ -302,12 +304,14 @@ fn taken(mut row: Reply, partition: Partition, last_queue: &str) -> Result<Taken
     };
     let last_attempt = row.text()? == last_queue;
     let canceled = row.flag()?;
+    let previous = row.text()?.parse().ok().map(Epoch);
     Ok(Taken {
         record,
         partition,
         context,
         token,
         epoch,
+        previous,
         number,
         tries,
         first,

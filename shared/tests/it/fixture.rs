@@ -507,6 +507,8 @@ impl Running {
             open,
             snapshot: None,
             events,
+            agent: &self.taken.record.agent,
+            session: None,
         }
     }
 

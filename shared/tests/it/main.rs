@@ -25,5 +25,6 @@ mod probe;
 mod record;
 mod replies;
 mod scenes;
+mod sessions;
 mod takes;
 mod twice;

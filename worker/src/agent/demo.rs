@@ -127,7 +127,11 @@ impl Script {
         if pause(self.hold, cancel).await.is_err() {
             return stopped();
         }
-        Outcome::Ended(self.end, Some(sink.message(&format!("done nonce={}", self.nonce))))
+        Outcome::Ended(
+            self.end,
+            Some(sink.message(&format!("done nonce={}", self.nonce))),
+            None,
+        )
     }
 
     fn text_artifact(&self, seq: u64) -> Artifact {
@@ -180,7 +184,7 @@ async fn echo(text: &str, sink: &EventSink) -> Outcome {
             return stopped();
         }
     }
-    Outcome::Ended(Ending::Completed, Some(sink.message(&last)))
+    Outcome::Ended(Ending::Completed, Some(sink.message(&last)), None)
 }
 
 impl Agent for Demo {

@@ -10,9 +10,9 @@ use relevo_shared::domain::reason::FailReason;
 use relevo_shared::domain::record::TurnRecord;
 use relevo_shared::domain::state::End;
 use relevo_shared::ids::{Cursor, EntryId, Nonce};
-use relevo_shared::store::{NewEvent, Open, Taken};
+use relevo_shared::store::{NewEvent, Open, SessionItems, Taken};
 
-use super::sink::Item;
+use super::sink::{Item, Metadata};
 
 /// A batch is sent when it holds this many events,
 pub(crate) const BATCH_EVENTS: usize = 64;
@@ -44,6 +44,7 @@ pub(crate) struct Draft {
     /// The task as the journal has it.
     written: Fold,
     events: Vec<(NewEvent, StreamResponse)>,
+    session: Option<SessionItems>,
     bytes: usize,
     open: Open,
     state: TaskState,
@@ -55,6 +56,35 @@ pub(crate) struct Draft {
     replaced: Option<HashSet<String>>,
 }
 
+/// How a turn ends, and what its last event holds.
+#[derive(Debug, Clone)]
+pub(crate) struct Close {
+    pub(crate) end: End,
+    pub(crate) message: Option<Message>,
+    pub(crate) reason: Option<FailReason>,
+    pub(crate) metadata: Option<Metadata>,
+}
+
+impl Close {
+    /// An end without more to say.
+    pub(crate) fn plain(end: End) -> Self {
+        Self {
+            end,
+            message: None,
+            reason: None,
+            metadata: None,
+        }
+    }
+
+    /// FAILED, with its reason.
+    pub(crate) fn failed(reason: FailReason) -> Self {
+        Self {
+            reason: Some(reason),
+            ..Self::plain(End::Failed)
+        }
+    }
+}
+
 /// A batch ready to be sent.
 pub(crate) struct Ready {
     pub(crate) nonce: Nonce,
@@ -62,6 +92,7 @@ pub(crate) struct Ready {
     pub(crate) state: TaskState,
     pub(crate) stamp: u64,
     pub(crate) events: Vec<NewEvent>,
+    pub(crate) session: Option<SessionItems>,
     pub(crate) after: Fold,
     pub(crate) snapshot: bool,
 }
@@ -76,6 +107,7 @@ impl Draft {
             limits,
             written: Fold::resume(taken.last, taken.number, state, base),
             events: Vec::new(),
+            session: None,
             bytes: 0,
             open: Open::No,
             state: TaskState::Working,
@@ -103,7 +135,7 @@ impl Draft {
 
     /// Whether nothing waits.
     pub(crate) fn is_empty(&self) -> bool {
-        self.events.is_empty()
+        self.events.is_empty() && self.session.is_none()
     }
 
     /// Whether it is time to send whatever the clock says.
@@ -120,14 +152,22 @@ impl Draft {
     pub(crate) fn push(&mut self, record: &TurnRecord, item: Item, now: u64) -> Result<(), OverLimit> {
         let room = self.limits.event_bytes.saturating_sub(ENVELOPE).max(1);
         match item {
-            Item::Status { state, message, class } => {
+            Item::Session { items, .. } => self.set_session(items),
+            Item::Status {
+                state,
+                message,
+                mut metadata,
+                class,
+            } => {
                 let mut first = true;
-                for message in pieces(message, room)? {
-                    // Only the first piece carries the class: one item is one step for those who wait.
+                let messages = message.map_or_else(|| Ok(vec![None]), |message| pieces(message, room))?;
+                for message in messages {
+                    // Only the first piece carries class and metadata: one item is one step for those who wait.
                     let class = if first { class } else { Class::Normal };
                     first = false;
                     self.state = state.clone();
-                    let update = event::status(record, state.clone(), Some(message), now);
+                    let mut update = event::status(record, state.clone(), message, now);
+                    update.metadata = metadata.take();
                     self.limited(
                         Event {
                             body: StreamResponse::StatusUpdate(update),
@@ -139,10 +179,10 @@ impl Draft {
             }
             Item::Artifact {
                 artifact,
-                append,
+                mut append,
                 last_chunk,
+                mut metadata,
             } => {
-                let mut append = append;
                 if let Some(replaced) = &mut self.replaced
                     && replaced.insert(artifact.artifact_id.clone())
                 {
@@ -157,7 +197,7 @@ impl Draft {
                         artifact,
                         append: Some(append),
                         last_chunk: Some(last_chunk && n == count),
-                        metadata: None,
+                        metadata: metadata.take(),
                     };
                     append = true;
                     self.limited(
@@ -173,27 +213,45 @@ impl Draft {
         Ok(())
     }
 
-    fn limited(&mut self, event: Event, now: u64) -> Result<(), OverLimit> {
-        self.stamp = self.stamp.max(now);
-        self.add(event);
-        let over = self.total_events > self.limits.events || self.total_bytes > self.limits.bytes;
-        if over { Err(OverLimit) } else { Ok(()) }
+    /// Adds session items to what waits: they are written before anything else is added.
+    pub(crate) fn set_session(&mut self, items: SessionItems) {
+        self.session = Some(items);
     }
 
-    fn add(&mut self, event: Event) {
+    /// Takes back session items that were refused.
+    pub(crate) fn drop_session(&mut self) {
+        self.session = None;
+    }
+
+    fn limited(&mut self, event: Event, now: u64) -> Result<(), OverLimit> {
+        self.stamp = self.stamp.max(now);
+        let size = self.add(event);
+        let over = self.total_events > self.limits.events || self.total_bytes > self.limits.bytes;
+        // What is beside the parts is not cut.
+        if over || size > self.limits.event_bytes.max(ENVELOPE) {
+            Err(OverLimit)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn add(&mut self, event: Event) -> usize {
         let kind = Kind {
             turn: self.number,
             class: event.class,
         };
         let bytes = event.bytes();
-        self.bytes += bytes.len();
-        self.total_bytes += bytes.len() as u64;
+        let size = bytes.len();
+        self.bytes += size;
+        self.total_bytes += size as u64;
         self.total_events += 1;
         self.events.push((NewEvent { kind, bytes }, event.body));
+        size
     }
 
     /// Throws away what waits. What opens the attempt stays.
     pub(crate) fn drop_waiting(&mut self) {
+        self.session = None;
         let keep = usize::from(self.open != Open::No);
         self.events.truncate(keep);
         self.bytes = self.events.iter().map(|(event, _)| event.bytes.len()).sum();
@@ -216,17 +274,19 @@ impl Draft {
         &mut self,
         record: &TurnRecord,
         nonce: Nonce,
-        end: End,
-        message: Option<Message>,
-        reason: Option<FailReason>,
+        close: Close,
         now: u64,
     ) -> Result<Ready, FoldError> {
         self.stamp = self.stamp.max(now);
-        let event = match (message, reason) {
+        let mut event = match (close.message, close.reason) {
             (None, Some(reason)) => event::failed(record, reason, self.stamp),
-            (message, reason) => event::ended(record, end, message, reason, self.stamp),
+            (message, reason) => event::ended(record, close.end, message, reason, self.stamp),
         };
-        self.build(nonce, Some((event, end.state())))
+        if let (StreamResponse::StatusUpdate(update), Some(mut metadata)) = (&mut event.body, close.metadata) {
+            metadata.extend(update.metadata.take().unwrap_or_default());
+            update.metadata = Some(metadata);
+        }
+        self.build(nonce, Some((event, close.end.state())))
     }
 
     fn build(&mut self, nonce: Nonce, end: Option<(Event, TaskState)>) -> Result<Ready, FoldError> {
@@ -261,6 +321,7 @@ impl Draft {
             state,
             stamp: self.stamp,
             events: new,
+            session: self.session.clone(),
             after,
             snapshot,
         })
@@ -277,12 +338,13 @@ impl Draft {
         self.written = ready.after;
         self.open = Open::No;
         self.events.clear();
+        self.session = None;
         self.bytes = 0;
     }
 }
 
 /// The task right after the turn's first event.
-fn at_turn_start(taken: &Taken) -> Folded {
+pub(crate) fn at_turn_start(taken: &Taken) -> Folded {
     match &taken.base {
         None => Folded::new_task(&taken.record),
         Some(before) => {
@@ -297,16 +359,18 @@ fn at_turn_start(taken: &Taken) -> Folded {
 }
 
 /// Cuts a message into messages of the same id that fit; texts are cut, other parts are not.
-fn pieces(message: Message, room: usize) -> Result<Vec<Message>, OverLimit> {
+fn pieces(message: Message, room: usize) -> Result<Vec<Option<Message>>, OverLimit> {
     let groups = part_groups(&message.parts, room)?;
     if groups.len() <= 1 {
-        return Ok(vec![message]);
+        return Ok(vec![Some(message)]);
     }
     Ok(groups
         .into_iter()
-        .map(|parts| Message {
-            parts,
-            ..message.clone()
+        .map(|parts| {
+            Some(Message {
+                parts,
+                ..message.clone()
+            })
         })
         .collect())
 }

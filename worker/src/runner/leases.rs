@@ -1,7 +1,8 @@
 //! The leases that this worker holds, shared between their turns and the renewal thread.
 //!
 //! Authority is local: it ends two thirds of the time to live after the last successful renewal was *sent*. From then on the agent
-//! is told to stop, and at five sixths it is dropped; both before Redis may give the context to someone else.
+//! is told to stop, and at five sixths it is dropped; both before Redis may give the context to someone else. Whoever keeps an
+//! agent alive outside this process learns of every renewal from the thread that made it ([`Guard`]).
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,6 +13,8 @@ use relevo_shared::ids::{ContextKey, LeaseToken, Partition, TurnId};
 use relevo_shared::platform::clock;
 use relevo_shared::store::{Held, millis};
 use tokio::sync::watch;
+
+use crate::supervise::link::Deadline;
 
 /// What the renewal thread learned about a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -32,6 +35,16 @@ pub(crate) struct Lease {
     /// Boot clock ms after which it is not renewed any more.
     expires: u64,
     news: watch::Sender<News>,
+    follower: Mutex<Option<Follower>>,
+}
+
+/// Told when the lease was renewed. Must not wait: the renewal thread calls it.
+struct Follower(Box<dyn Fn(Duration) + Send + Sync>);
+
+impl std::fmt::Debug for Follower {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Follower")
+    }
 }
 
 impl Lease {
@@ -47,6 +60,13 @@ impl Lease {
 
     pub(crate) fn renewed_at(&self, sent: Duration) {
         self.renewed.fetch_max(millis(sent), Ordering::AcqRel);
+        if let Some(follower) = &*self.follower() {
+            follower.0(self.renewed());
+        }
+    }
+
+    fn follower(&self) -> MutexGuard<'_, Option<Follower>> {
+        self.follower.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn tell(&self, change: impl FnOnce(&mut News)) {
@@ -71,6 +91,7 @@ impl Leases {
             renewed: AtomicU64::new(millis(sent)),
             expires: millis(sent.saturating_add(limit)),
             news: watch::Sender::new(News::default()),
+            follower: Mutex::default(),
         });
         self.table().insert(held.token, Arc::clone(&lease));
         lease
@@ -107,6 +128,44 @@ impl Leases {
     }
 }
 
+/// What a lease allows a process that runs for it.
+#[derive(Debug, Clone)]
+pub(crate) struct Guard {
+    lease: Arc<Lease>,
+    authority: Authority,
+}
+
+impl Guard {
+    pub(crate) fn new(lease: Arc<Lease>, authority: Authority) -> Self {
+        Self { lease, authority }
+    }
+
+    /// The context that is leased.
+    pub(crate) fn context(&self) -> &ContextKey {
+        &self.lease.held.context
+    }
+
+    /// Until when it may live, as things stand.
+    pub(crate) fn deadline(&self) -> Deadline {
+        self.authority.deadline(self.lease.renewed())
+    }
+
+    /// Calls `tell` with the deadline now and after every renewal, until [`Guard::leave`]. Must not wait.
+    pub(crate) fn follow(&self, tell: impl Fn(Deadline) + Send + Sync + 'static) {
+        let authority = self.authority;
+        let follower = Follower(Box::new(move |renewed| tell(authority.deadline(renewed))));
+        let mut place = self.lease.follower();
+        // ORDER: inside the mutex, so that no newer deadline is told before this one.
+        follower.0(self.lease.renewed());
+        *place = Some(follower);
+    }
+
+    /// Tells nobody any more.
+    pub(crate) fn leave(&self) {
+        self.lease.follower().take();
+    }
+}
+
 /// How long a worker may trust a lease.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Authority {
@@ -117,6 +176,13 @@ impl Authority {
     /// When the agent is told to stop.
     pub(crate) fn stop_at(self, renewed: Duration) -> Duration {
         renewed + self.ttl * 2 / 3
+    }
+
+    fn deadline(self, renewed: Duration) -> Deadline {
+        Deadline {
+            term: self.stop_at(renewed),
+            kill: self.kill_at(renewed),
+        }
     }
 
     /// When the agent is dropped.
@@ -157,6 +223,26 @@ mod tests {
         lease.renewed_at(Duration::from_secs(20));
         lease.renewed_at(Duration::from_secs(15));
         assert_eq!(lease.renewed(), Duration::from_secs(20));
+    }
+
+    #[test]
+    fn a_follower_hears_the_deadline_of_every_renewal_until_it_leaves() {
+        let lease = Leases::default().add(held(1), Partition(0), Duration::from_secs(10), Duration::from_mins(1));
+        let ttl = Duration::from_secs(6);
+        let guard = Guard::new(Arc::clone(&lease), Authority { ttl });
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let ear = Arc::clone(&heard);
+        guard.follow(move |deadline| {
+            ear.lock()
+                .unwrap()
+                .push((deadline.term.as_secs(), deadline.kill.as_secs()));
+        });
+        lease.renewed_at(Duration::from_secs(20));
+        lease.renewed_at(Duration::from_secs(15));
+        guard.leave();
+        lease.renewed_at(Duration::from_secs(30));
+        assert_eq!(*heard.lock().unwrap(), [(14, 15), (24, 25), (24, 25)]);
+        assert_eq!(guard.deadline().kill, Duration::from_secs(35));
     }
 
     #[test]

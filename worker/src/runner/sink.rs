@@ -1,5 +1,6 @@
 //! The agent's end of the pipe to the runner: bounded, so that an agent that is faster than Redis waits.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -7,20 +8,26 @@ use a2a::{Artifact, Message, Part, TaskState};
 use relevo_shared::domain::class::Class;
 use relevo_shared::domain::event;
 use relevo_shared::domain::record::TurnRecord;
-use tokio::sync::mpsc;
+use relevo_shared::store::SessionItems;
+use tokio::sync::{mpsc, oneshot};
 
 /// How many items wait for the runner at the most.
 const WAITING: usize = 64;
 
+/// Metadata of an event.
+pub type Metadata = HashMap<String, serde_json::Value>;
+
 /// What an agent produced.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug)]
 pub(crate) enum Item {
-    /// A status with a message.
+    /// A status.
     Status {
         /// The state.
         state: TaskState,
         /// What is said.
-        message: Message,
+        message: Option<Message>,
+        /// What the event carries beside it.
+        metadata: Option<Metadata>,
         /// What it means.
         class: Class,
     },
@@ -32,8 +39,36 @@ pub(crate) enum Item {
         append: bool,
         /// Whether nothing follows.
         last_chunk: bool,
+        /// What the event carries beside it.
+        metadata: Option<Metadata>,
+    },
+    /// Items for the session, written with everything before them.
+    Session {
+        /// The items.
+        items: SessionItems,
+        /// Told how long the session is then.
+        written: oneshot::Sender<Result<u64, SessionError>>,
     },
 }
+
+/// Items were not added to a session. Nothing was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SessionError {
+    /// It is not as long as it was said to be.
+    #[error("the session has {0} items")]
+    Length(u64),
+    /// It would have too many items.
+    #[error("a session has at most {SESSION_ITEMS} items")]
+    TooMany,
+    /// Too much at once.
+    #[error("items of more than {SESSION_BYTES} bytes cannot be added at once")]
+    TooLarge,
+}
+
+/// Most items of a session.
+pub const SESSION_ITEMS: u64 = 10_000;
+/// Most bytes that are added to one at once.
+pub const SESSION_BYTES: usize = 1 << 20;
 
 /// The runner does not listen any more: the turn is over for this agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -77,13 +112,7 @@ impl EventSink {
     /// # Errors
     /// [`SinkClosed`] when the turn is over for this agent.
     pub async fn text(&self, text: &str) -> Result<(), SinkClosed> {
-        let message = self.message(text);
-        self.send(Item::Status {
-            state: TaskState::Working,
-            message,
-            class: Class::Normal,
-        })
-        .await
+        self.status(TaskState::Working, Some(self.message(text)), None).await
     }
 
     /// Streams parts of the current answer.
@@ -95,12 +124,7 @@ impl EventSink {
             parts,
             ..self.message("")
         };
-        self.send(Item::Status {
-            state: TaskState::Working,
-            message,
-            class: Class::Normal,
-        })
-        .await
+        self.status(TaskState::Working, Some(message), None).await
     }
 
     /// Says that credentials are awaited out of band while the turn goes on.
@@ -108,11 +132,31 @@ impl EventSink {
     /// # Errors
     /// [`SinkClosed`] when the turn is over for this agent.
     pub async fn auth_required(&self, text: &str) -> Result<(), SinkClosed> {
-        let message = self.message(text);
+        self.status(TaskState::AuthRequired, Some(self.message(text)), None)
+            .await
+    }
+
+    /// Streams a status in a state that does not end the turn: WORKING, SUBMITTED, or AUTH_REQUIRED while credentials are awaited
+    /// out of band. Any other state is said as WORKING: it exists only as the outcome.
+    ///
+    /// # Errors
+    /// [`SinkClosed`] when the turn is over for this agent.
+    pub async fn status(
+        &self,
+        state: TaskState,
+        message: Option<Message>,
+        metadata: Option<Metadata>,
+    ) -> Result<(), SinkClosed> {
+        let (state, class) = match state {
+            TaskState::AuthRequired => (state, Class::Waiting),
+            TaskState::Submitted => (state, Class::Normal),
+            _ => (TaskState::Working, Class::Normal),
+        };
         self.send(Item::Status {
-            state: TaskState::AuthRequired,
+            state,
             message,
-            class: Class::Waiting,
+            metadata,
+            class,
         })
         .await
     }
@@ -122,12 +166,45 @@ impl EventSink {
     /// # Errors
     /// [`SinkClosed`] when the turn is over for this agent.
     pub async fn artifact(&self, artifact: Artifact, append: bool, last_chunk: bool) -> Result<(), SinkClosed> {
+        self.artifact_with(artifact, append, last_chunk, None).await
+    }
+
+    /// Streams a piece of an artifact in an event with metadata.
+    ///
+    /// # Errors
+    /// [`SinkClosed`] when the turn is over for this agent.
+    pub async fn artifact_with(
+        &self,
+        artifact: Artifact,
+        append: bool,
+        last_chunk: bool,
+        metadata: Option<Metadata>,
+    ) -> Result<(), SinkClosed> {
         self.send(Item::Artifact {
             artifact,
             append,
             last_chunk,
+            metadata,
         })
         .await
+    }
+
+    /// Adds items (JSON) to the agent's session in this context, with the events before them, and waits until they are written.
+    /// `expect` is how long the session must be. Returns how long it is then.
+    ///
+    /// # Errors
+    /// [`SinkClosed`] when the turn is over for this agent; inside, [`SessionError`].
+    pub async fn session(&self, items: Vec<Vec<u8>>, expect: u64) -> Result<Result<u64, SessionError>, SinkClosed> {
+        if expect.saturating_add(items.len() as u64) > SESSION_ITEMS {
+            return Ok(Err(SessionError::TooMany));
+        }
+        if items.iter().map(Vec::len).sum::<usize>() > SESSION_BYTES {
+            return Ok(Err(SessionError::TooLarge));
+        }
+        let (written, answer) = oneshot::channel();
+        let items = SessionItems { expect, items };
+        self.send(Item::Session { items, written }).await?;
+        answer.await.or(Err(SinkClosed))
     }
 
     async fn send(&self, item: Item) -> Result<(), SinkClosed> {

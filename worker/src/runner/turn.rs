@@ -12,21 +12,20 @@ use relevo_shared::janitor::{GivenBack, Why, give_back};
 use relevo_shared::platform::shutdown::Phase;
 use relevo_shared::platform::tasks::{self, Handle, Kind};
 use relevo_shared::platform::{clock, entropy};
-use relevo_shared::store::{EmitReply, Retry, Taken};
-use tokio::sync::{mpsc, watch};
+use relevo_shared::store::{EmitReply, Retry, SessionItems, Taken};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
-use super::draft::{Draft, OverLimit};
-use super::leases::{Lease, News};
-use super::sink::{EventSink, Item};
+use super::draft::{Close, Draft, OverLimit};
+use super::leases::{Guard, Lease, News};
+use super::past::Past;
+use super::sink::{EventSink, Item, SessionError};
 use super::take::Worker;
 use super::write;
 use crate::agent::{CancelToken, Ending, Outcome, StopReason, Turn};
 
 /// How long events wait for company before they are written.
 const BATCH_WAIT: Duration = Duration::from_millis(3);
-/// How long an agent that was told to stop may take before it is dropped, while its lease holds.
-const STOP_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How an attempt went, and what follows.
 #[derive(Debug, Clone, PartialEq)]
@@ -55,10 +54,12 @@ enum Attempt {
 /// A leased turn being run.
 pub(crate) struct TurnRun {
     worker: Arc<Worker>,
-    taken: Taken,
+    taken: Arc<Taken>,
     lease: Arc<Lease>,
     news: watch::Receiver<News>,
     draft: Draft,
+    /// How long the session is, when it was said to be of another length.
+    other_length: Option<u64>,
     started: Instant,
 }
 
@@ -68,10 +69,11 @@ impl TurnRun {
         let news = lease.news();
         Self {
             worker,
-            taken,
+            taken: Arc::new(taken),
             lease,
             news,
             draft,
+            other_length: None,
             started: Instant::now(),
         }
     }
@@ -115,10 +117,14 @@ impl TurnRun {
             number: self.taken.number,
             attempt: self.taken.tries.opened + 1,
             epoch: self.taken.epoch,
+            previous: self.taken.previous,
+            guard: Guard::new(Arc::clone(&self.lease), self.worker.authority),
+            past: Past::new(self.worker.store.clone(), Arc::clone(&self.taken)),
         };
+        let patience = agent.patience();
         let running = async move { agent.run(turn, &sink, cancel).await };
         let handle = tasks::spawn(&self.worker.tasks, "agent", Kind::BestEffort, running);
-        self.watch(handle, items, &stop).await
+        self.watch(handle, items, &stop, patience).await
     }
 
     /// Follows the agent until the attempt is over. When this returns, the agent is gone.
@@ -127,6 +133,7 @@ impl TurnRun {
         handle: Handle<Outcome>,
         mut items: mpsc::Receiver<Item>,
         stop: &watch::Sender<Option<StopReason>>,
+        patience: Duration,
     ) -> Attempt {
         let ending = self.follow(&mut items).await;
         match ending {
@@ -143,24 +150,28 @@ impl TurnRun {
                         StopReason::Lease
                     }
                 }));
-                self.stop_agent(handle, items).await;
+                self.stop_agent(handle, items, patience).await;
                 attempt
             }
         }
     }
 
     /// Waits for the agent to obey, drops it when it does not in time.
-    async fn stop_agent(&self, handle: Handle<Outcome>, mut items: mpsc::Receiver<Item>) {
-        let kill_at = self.worker.authority.kill_at(self.lease.renewed());
-        let patience = STOP_PATIENCE.min(kill_at.saturating_sub(clock::boottime()));
-        let until = Instant::now() + patience;
+    async fn stop_agent(&self, handle: Handle<Outcome>, mut items: mpsc::Receiver<Item>, patience: Duration) {
+        let until = clock::boottime() + patience;
         // What it still says is heard and dropped, so that it can come to its end. The sink goes when the agent does.
         loop {
+            // Asked anew each time: the lease is renewed meanwhile.
+            let kill_at = self.worker.authority.kill_at(self.lease.renewed());
+            let left = until.min(kill_at).saturating_sub(clock::boottime());
             tokio::select! {
                 item = items.recv() => if item.is_none() { break },
-                () = tokio::time::sleep_until(until) => {
-                    handle.abort();
-                    break;
+                () = tokio::time::sleep(left) => {
+                    let kill_at = self.worker.authority.kill_at(self.lease.renewed());
+                    if until.min(kill_at) <= clock::boottime() {
+                        handle.abort();
+                        break;
+                    }
                 }
             }
         }
@@ -198,7 +209,15 @@ impl TurnRun {
                     }
                 }
                 item = items.recv() => {
-                    let item = item?;
+                    let item = match item? {
+                        Item::Session { items, written } => {
+                            if let Some(over) = self.write_session(items, written).await {
+                                return Some(over);
+                            }
+                            continue;
+                        }
+                        item => item,
+                    };
                     if self.draft.is_empty() {
                         flush_at = Instant::now() + BATCH_WAIT;
                     }
@@ -212,6 +231,26 @@ impl TurnRun {
                 }
             }
         }
+    }
+
+    /// Writes session items with everything that waits, and tells the agent.
+    async fn write_session(
+        &mut self,
+        items: SessionItems,
+        written: oneshot::Sender<Result<u64, SessionError>>,
+    ) -> Option<Attempt> {
+        let length = items.expect.saturating_add(items.items.len() as u64);
+        self.draft.set_session(items);
+        let over = self.flush().await;
+        if over.is_none() {
+            let answer = self
+                .other_length
+                .take()
+                .map_or(Ok(length), |length| Err(SessionError::Length(length)));
+            // An agent that is gone needs no answer.
+            let _ = written.send(answer);
+        }
+        over
     }
 
     fn authority_left(&self) -> Duration {
@@ -239,6 +278,11 @@ impl TurnRun {
                 self.draft.written(ready);
                 None
             }
+            Ok(EmitReply::Session { length }) => {
+                self.draft.drop_session();
+                self.other_length = Some(length);
+                None
+            }
             Ok(refused) => Some(self.refused("emit", &refused)),
             Err(error) => Some(internal(&error)),
         }
@@ -257,7 +301,7 @@ impl TurnRun {
     fn refused(&self, script: &str, reply: &EmitReply) -> Attempt {
         match reply {
             EmitReply::Canceled => Attempt::Canceled,
-            EmitReply::Diverged => Attempt::Diverged,
+            EmitReply::Diverged | EmitReply::Session { .. } => Attempt::Diverged,
             EmitReply::Fenced | EmitReply::Done { .. } => {
                 self.worker.metrics.fenced.with_label_values(&[script]).inc();
                 Attempt::Lost
@@ -268,16 +312,31 @@ impl TurnRun {
     /// Carries out what the attempt led to; returns the metric label.
     async fn settle(&mut self, attempt: Attempt) -> &'static str {
         match attempt {
-            Attempt::Returned(Outcome::Ended(ending, message)) => self.end(end_of(ending), message, None).await,
+            Attempt::Returned(Outcome::Ended(ending, message, metadata)) => {
+                let end = end_of(ending);
+                self.end(Close {
+                    message,
+                    metadata,
+                    ..Close::plain(end)
+                })
+                .await
+            }
             Attempt::Returned(Outcome::Failed(reason, text)) => {
                 tracing::warn!(turn.id = %self.taken.record.turn, reason = reason.as_str(), text, "the agent failed");
-                self.end(End::Failed, None, Some(reason)).await
+                self.end(Close::failed(reason)).await
             }
-            Attempt::OverLimit => self.end(End::Failed, None, Some(FailReason::OutputLimit)).await,
-            Attempt::Overdue => self.end(End::Failed, None, Some(FailReason::DeadlineExceeded)).await,
+            Attempt::Returned(Outcome::Crashed(text)) => {
+                tracing::warn!(turn.id = %self.taken.record.turn, text, "the agent is gone in the middle of the turn");
+                match self.taken.record.policy {
+                    CrashPolicy::Fail => self.end(Close::failed(FailReason::AgentExited)).await,
+                    CrashPolicy::Restart => self.give_back(Why::Crash).await,
+                }
+            }
+            Attempt::OverLimit => self.end(Close::failed(FailReason::OutputLimit)).await,
+            Attempt::Overdue => self.end(Close::failed(FailReason::DeadlineExceeded)).await,
             Attempt::Canceled => {
                 self.draft.drop_waiting();
-                self.end(End::Canceled, None, None).await
+                self.end(Close::plain(End::Canceled)).await
             }
             Attempt::Lost => {
                 self.worker.metrics.leases_lost.inc();
@@ -293,11 +352,12 @@ impl TurnRun {
         }
     }
 
-    async fn end(&mut self, end: End, message: Option<a2a::Message>, reason: Option<FailReason>) -> &'static str {
+    async fn end(&mut self, close: Close) -> &'static str {
+        let end = close.end;
         let now = self.worker.stamp(&self.taken);
         let prev = self.draft.position();
         let nonce = Nonce(entropy::u64());
-        let ready = match self.draft.ending(&self.taken.record, nonce, end, message, reason, now) {
+        let ready = match self.draft.ending(&self.taken.record, nonce, close, now) {
             Ok(ready) => ready,
             Err(error) => {
                 tracing::error!(
@@ -324,7 +384,7 @@ impl TurnRun {
             Ok(EmitReply::Canceled) if end != End::Canceled => {
                 // The cancel came before the end: the order of the two scripts decides.
                 self.draft.drop_waiting();
-                Box::pin(self.end(End::Canceled, None, None)).await
+                Box::pin(self.end(Close::plain(End::Canceled))).await
             }
             Ok(EmitReply::Diverged) => self.give_back(Why::HandOver(FailReason::RedisUnavailable)).await,
             Ok(refused) => {
@@ -385,6 +445,7 @@ impl TurnRun {
 fn end_of(ending: Ending) -> End {
     match ending {
         Ending::Completed => End::Completed,
+        Ending::Canceled => End::Canceled,
         Ending::Failed => End::Failed,
         Ending::Rejected => End::Rejected,
         Ending::InputRequired => End::InputRequired,

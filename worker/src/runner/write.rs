@@ -35,6 +35,8 @@ fn batch<'a>(taken: &'a Taken, ready: &'a Ready, prev: relevo_shared::ids::Entry
         open: ready.open,
         snapshot: None,
         events: &ready.events,
+        agent: &taken.record.agent,
+        session: ready.session.as_ref(),
     }
 }
 

@@ -1,14 +1,16 @@
 //! A cluster of workers on one Redis, and turns sent to it as a gateway would.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use a2a::{Message, Part, Role};
+use relevo_shared::agents::Agents;
 use relevo_shared::domain::event;
 use relevo_shared::domain::fold::Entry;
 use relevo_shared::domain::record::{CrashPolicy, Sender, TurnRecord, VERSION};
 use relevo_shared::ids::{EntryId, Nonce, TaskId, TurnId};
-use relevo_shared::platform::config::Loader;
+use relevo_shared::platform::config::{ConfigErrors, Loader};
 use relevo_shared::platform::entropy;
 use relevo_shared::platform::metrics::Registry;
 use relevo_shared::platform::shutdown::Shutdown;
@@ -27,6 +29,11 @@ pub struct RunningWorker {
 
 impl RunningWorker {
     pub async fn start(url: &str, settings: &[(&str, &str)]) -> Self {
+        Self::start_with(url, settings, "").await
+    }
+
+    /// With the tables of `[agents]`.
+    pub async fn start_with(url: &str, settings: &[(&str, &str)], agents: &str) -> Self {
         // What the worker logs is shown when a test fails.
         let log = relevo_shared::platform::config::LogSettings {
             level: "debug".to_owned(),
@@ -36,9 +43,14 @@ impl RunningWorker {
         let loader = settings
             .iter()
             .fold(Loader::new().set("redis.url", url), |l, (k, v)| l.set(*k, *v));
+        let mut errors = ConfigErrors::new();
+        let agents = Agents::from_table(&toml::from_str(agents).unwrap(), &mut errors);
+        assert!(errors.is_empty(), "{errors}");
         let config = Config {
             settings: loader.load().unwrap(),
-            ..Config::default()
+            agents,
+            // This process is no supervisor.
+            supervisor: Some(PathBuf::from(env!("CARGO_BIN_EXE_relevo-worker"))),
         };
         let (shutdown, registry) = (Shutdown::new(), Registry::new());
         let app = App::build_without_admin(config, registry.clone(), shutdown.clone())
@@ -107,17 +119,24 @@ impl World {
     }
 
     pub async fn send_with(&self, context_id: &str, text: &str, policy: CrashPolicy) -> TurnRecord {
+        let message = Message::new(Role::User, vec![Part::text(text)]);
+        self.submit(self.record(context_id, "demo", policy, message).await)
+            .await
+    }
+
+    /// A turn as a gateway would make it.
+    pub async fn record(&self, context_id: &str, agent: &str, policy: CrashPolicy, message: Message) -> TurnRecord {
         let sender = Sender::default();
         let (_, partition) = self.store.place(&sender.scope(), context_id);
         let now = self.store.now().await.unwrap();
-        let record = TurnRecord {
+        TurnRecord {
             v: VERSION,
             turn: TurnId::new(now, partition, entropy::u64()),
             task: TaskId::new(now, partition, entropy::u64()),
             context_id: context_id.to_owned(),
             sender,
-            message: Message::new(Role::User, vec![Part::text(text)]),
-            agent: "demo".into(),
+            message,
+            agent: agent.into(),
             pool: "default".into(),
             policy,
             attempts: 3,
@@ -130,6 +149,26 @@ impl World {
             accepted_output_modes: Vec::new(),
             traceparent: None,
             metadata: BTreeMap::new(),
+        }
+    }
+
+    pub async fn submit(&self, record: TurnRecord) -> TurnRecord {
+        let now = record.submitted;
+        let partition = record.task.partition();
+        let (follows, history) = if record.new_task {
+            (None, Vec::new())
+        } else {
+            let stored = self
+                .store
+                .read_task(record.task, HistoryLength::All)
+                .await
+                .unwrap()
+                .unwrap();
+            let answer = stored.folded.status.message.clone();
+            (
+                Some(stored.last),
+                answer.into_iter().chain([record.message.clone()]).collect(),
+            )
         };
         let first = event::submitted(&record, now);
         let nonce = Nonce(entropy::u64());
@@ -138,8 +177,8 @@ impl World {
             first: &first,
             nonce,
             scope_limit: None,
-            follows: None,
-            history: &[],
+            follows,
+            history: &history,
         };
         assert!(matches!(
             self.store.submit(&submit).await.unwrap(),

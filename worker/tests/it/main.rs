@@ -9,5 +9,11 @@
 #![allow(missing_docs, unreachable_pub, reason = "test code")]
 
 mod fixture;
+mod process_crash;
+mod process_examples;
+mod process_harness;
+mod process_life;
+mod process_lines;
+mod process_sessions;
 mod retention;
 mod turns;

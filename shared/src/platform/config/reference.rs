@@ -24,7 +24,7 @@ are reported together, and the process exits with 64; a configuration that is ri
 use, no Redis) exits with 1. `--check-config` stops after the check, `--print-config` prints what is in effect, with
 secrets masked.
 
-Agents are tables of their own, `[agents.<name>]`, and are set in the file only.
+Agents are tables of their own, `[agents.<name>]`, and are set in the file only; see [agents.md](agents.md).
 ";
 
 /// The whole of docs/configuration.md.

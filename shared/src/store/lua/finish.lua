@@ -4,8 +4,9 @@
 -- ARGV    1 publish command, 2 context key, 3 epoch, 4 token, 5 turn, 6 task, 7 prev, 8 nonce, 9 stamp, 10 state,
 --         11 '' | 'working' | 'boundary' (opens the attempt), 12 snapshot, 13 class of the end ('i' | 't'),
 --         14 '1' when the end is a cancel's, 15 trim journal below this id or '', 16-19 how long to keep task, context, journal
---         and turn (ms), 20 count of history items, then the items, then count of events, then pairs (event, kind)
--- DERIVES ctx:<ctx> task:<id> turn:<id> ev:<id> hist:<id> turns:* q:<scope> due retain idx:* ch:<task>
+--         and turn (ms), 20 count of history items, then the items, then count of events, then pairs (event, kind), then
+--         the agent
+-- DERIVES ctx:<ctx> task:<id> turn:<id> ev:<id> sess:<ctx>:<agent> hist:<id> turns:* q:<scope> due retain idx:* ch:<task>
 -- RETURNS DONE last now repeat heard | FENCED | DIVERGED last | CANCELLED
 -- USES    base index journal fence release
 local publish, ctx, epoch, token, turn, task, prev, nonce, stamp, state, open, snapshot, class = unpack(ARGV, 1, 13)
@@ -18,7 +19,7 @@ if c[4] and c[4] ~= '' and ARGV[14] ~= '1' then
   return { 'CANCELLED' }
 end
 
-open_attempt(open, turn, task, t)
+open_attempt(open, turn, task, t, P .. 'sess:' .. ctx .. ':' .. ARGV[at + 2 * tonumber(ARGV[at]) + 1])
 local last = append(task, prev, nonce, at)
 local q = redis.call('HMGET', P .. 'turn:' .. turn, 'e', 'q')
 release({

@@ -2,7 +2,7 @@
 -- Deletes a task, a context or a journal whose time has come, whole, unless a turn is live.
 -- KEYS    1 meta
 -- ARGV    1 publish command, 2 member of `retain` ('t:<task>' | 'c:<context>' | 'j:<task>'), 3 how long a context with tasks is kept on (ms)
--- DERIVES retain task:<id> hist:<id> ev:<id> ctx:<ctx> idx:* ch:<task>
+-- DERIVES retain task:<id> hist:<id> ev:<id> ctx:<ctx> sess:<ctx>:<agent> idx:* ch:<task>
 -- RETURNS PURGED | KEPT
 -- USES    base
 local member = ARGV[2]
@@ -48,6 +48,11 @@ end
 if redis.call('EXISTS', P .. 'idx:ctx:' .. id) == 1 then
   redis.call('ZADD', P .. 'retain', int(now + tonumber(ARGV[3])), member)
   return { 'KEPT' }
+end
+for _, name in ipairs(redis.call('HKEYS', P .. 'ctx:' .. id)) do
+  if string.sub(name, 1, 2) == 's:' then
+    redis.call('DEL', P .. 'sess:' .. id .. ':' .. string.sub(name, 3))
+  end
 end
 redis.call('DEL', P .. 'ctx:' .. id)
 redis.call('ZREM', P .. 'retain', member)

@@ -5,7 +5,7 @@
 --         taken, 7 how many own pending entries a repeat looks at, 8.. n tokens
 -- DERIVES turns:<pool>:first turns:<pool> turns:<pool>:last ctx:<ctx> turn:<id> task:<id> due
 -- RETURNS TAKEN now full, then a list per turn: turn, context key, token, epoch, record, number, charged, handbacks,
---         opened, first, last, base snapshot or '', queue, cancelled
+--         opened, first, last, base snapshot or '', queue, cancelled, epoch before or ''
 -- USES    base run
 local pool, worker, n, ttl = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local expires = int(now + ttl)
@@ -14,11 +14,11 @@ local server = not redis.call('HGET', KEYS[1], 'run') and run_id()
 local out = {}
 local unreadable -- an error that must not cost the turns that are leased already
 
-local function turn_row(turn, ctx, token, epoch, queue, canceled)
+local function turn_row(turn, ctx, token, epoch, queue, canceled, before)
   local r = redis.call('HMGET', P .. 'turn:' .. turn, 'r', 'k', 'n', 'charged', 'handbacks', 'opened', 'f')
   local t = redis.call('HMGET', P .. 'task:' .. r[2], 'last', 'snap', 'base')
   out[#out + 1] = { turn, ctx, token, epoch, r[1], r[3], r[4] or '0', r[5] or '0', r[6] or '0', r[7], t[1] or '',
-    t[3] or t[2] or '', queue, canceled and '1' or '' }
+    t[3] or t[2] or '', queue, canceled and '1' or '', before }
 end
 
 local function lease(queue, entry, turn, ctx)
@@ -34,9 +34,9 @@ local function lease(queue, entry, turn, ctx)
   end
   local token = ARGV[8 + #out]
   local epoch = int(math.max((tonumber(c[2]) or 0) + 1, now))
-  redis.call('HSET', P .. 'ctx:' .. ctx, 'ep', epoch, 'tok', token, 'until', expires, 'wk', worker)
+  redis.call('HSET', P .. 'ctx:' .. ctx, 'ep', epoch, 'pep', c[2] or '', 'tok', token, 'until', expires, 'wk', worker)
   redis.call('ZADD', P .. 'due', expires, ctx)
-  turn_row(turn, ctx, token, epoch, queue, c[4] and c[4] ~= '')
+  turn_row(turn, ctx, token, epoch, queue, c[4] and c[4] ~= '', c[2] or '')
 end
 
 local function field(values, name)
@@ -75,9 +75,9 @@ if ARGV[5] == '1' then
   end
   for _, queue in ipairs({ first, main, last }) do
     read(queue, ARGV[7], '0', function(from, entry, turn, ctx)
-      local c = redis.call('HMGET', P .. 'ctx:' .. ctx, 'turn', 'ep', 'tok', 'cancel')
+      local c = redis.call('HMGET', P .. 'ctx:' .. ctx, 'turn', 'ep', 'tok', 'cancel', 'pep')
       if c[1] == turn and c[3] and mine[c[3]] then
-        turn_row(turn, ctx, c[3], c[2], from, c[4] and c[4] ~= '')
+        turn_row(turn, ctx, c[3], c[2], from, c[4] and c[4] ~= '', c[5] or '')
       end
     end)
   end

@@ -40,6 +40,7 @@ fn taken(opened: u32) -> Taken {
         context,
         token: LeaseToken::new(1),
         epoch: Epoch(1),
+        previous: None,
         number: 1,
         tries: Tries {
             opened,
@@ -69,7 +70,8 @@ fn say(text: &str) -> Item {
     };
     Item::Status {
         state: TaskState::Working,
-        message,
+        message: Some(message),
+        metadata: None,
         class: Class::Normal,
     }
 }
@@ -87,6 +89,7 @@ fn chunk(id: &str, text: &str, append: bool) -> Item {
         artifact,
         append,
         last_chunk: false,
+        metadata: None,
     }
 }
 
@@ -140,7 +143,7 @@ fn a_cancel_keeps_only_what_opens_the_attempt() {
     draft.push(&taken.record, say("a"), 2_000).unwrap();
     draft.drop_waiting();
     let ready = draft
-        .ending(&taken.record, Nonce(1), End::Canceled, None, None, 3_000)
+        .ending(&taken.record, Nonce(1), Close::plain(End::Canceled), 3_000)
         .unwrap();
     let classes: Vec<Class> = ready.events.iter().map(|e| e.kind.class).collect();
     assert_eq!(classes, [Class::Normal, Class::Terminal]);
@@ -167,8 +170,78 @@ fn too_many_events_or_bytes_are_noticed() {
         },
         append: false,
         last_chunk: true,
+        metadata: None,
     };
     assert_eq!(draft.push(&taken.record, file, 2_000), Err(OverLimit));
+}
+
+#[test]
+fn metadata_goes_with_the_first_piece_and_is_never_cut() {
+    let taken = taken(0);
+    let mut draft = Draft::new(&taken, LIMITS, 2_000);
+    let with = |text: &str, value: String| {
+        let Item::Status {
+            state, message, class, ..
+        } = say(text)
+        else {
+            unreachable!()
+        };
+        let metadata = Some(Metadata::from([("k".to_owned(), value.into())]));
+        Item::Status {
+            state,
+            message,
+            metadata,
+            class,
+        }
+    };
+    let long = "x".repeat(10_000);
+    draft.push(&taken.record, with(&long, "v".into()), 2_000).unwrap();
+    let ready = draft.ready(Nonce(1)).unwrap();
+    let holds = |event: &NewEvent| String::from_utf8_lossy(&event.bytes).contains(r#""metadata":{"k":"v"}"#);
+    assert_eq!(
+        ready.events.iter().map(holds).collect::<Vec<_>>(),
+        [false, true, false, false]
+    );
+    let mut draft = Draft::new(&taken, LIMITS, 2_000);
+    assert_eq!(draft.push(&taken.record, with("a", long), 2_000), Err(OverLimit));
+}
+
+#[test]
+fn a_status_without_a_message_leaves_the_message() {
+    let taken = taken(0);
+    let mut draft = Draft::new(&taken, LIMITS, 2_000);
+    draft.push(&taken.record, say("a"), 2_000).unwrap();
+    let waiting = Item::Status {
+        state: TaskState::AuthRequired,
+        message: None,
+        metadata: None,
+        class: Class::Waiting,
+    };
+    draft.push(&taken.record, waiting, 2_000).unwrap();
+    let ready = draft.ready(Nonce(1)).unwrap();
+    let status = &ready.after.state().status;
+    assert_eq!(
+        (ready.events[2].kind.class, status.state.clone()),
+        (Class::Waiting, TaskState::AuthRequired)
+    );
+    assert_eq!(status.message.as_ref().unwrap().parts[0].as_text(), Some("a"));
+}
+
+#[test]
+fn an_end_carries_its_metadata_beside_its_reason() {
+    let taken = taken(0);
+    let close = Close {
+        metadata: Some(Metadata::from([("k".to_owned(), "v".into())])),
+        ..Close::failed(FailReason::AgentError)
+    };
+    let ready = Draft::new(&taken, LIMITS, 2_000)
+        .ending(&taken.record, Nonce(1), close, 3_000)
+        .unwrap();
+    let text = String::from_utf8_lossy(&ready.events[1].bytes).into_owned();
+    assert!(
+        text.contains(r#""k":"v""#) && text.contains(r#""reason":"agent_error""#),
+        "{text}"
+    );
 }
 
 proptest! {

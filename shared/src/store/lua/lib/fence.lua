@@ -20,14 +20,25 @@ local function judge(ctx, epoch, token, turn, task, prev, nonce, count)
   return nil, c, t
 end
 
--- The first write of an attempt: count it; a boundary also resets the snapshot to the turn's start.
-local function open_attempt(open, turn, task, t)
+-- The first write of an attempt: count it; a boundary also resets the snapshot and the agent's session to the turn's start.
+local function open_attempt(open, turn, task, t, session)
   if open == '' then
     return
   end
-  redis.call('HINCRBY', P .. 'turn:' .. turn, 'opened', 1)
-  redis.call('HSET', P .. 'turn:' .. turn, 'begun', '1')
-  if open == 'boundary' and t[5] then
+  local key = P .. 'turn:' .. turn
+  redis.call('HINCRBY', key, 'opened', 1)
+  if open == 'working' then
+    redis.call('HSET', key, 'begun', '1', 'slen', redis.call('LLEN', session))
+    return
+  end
+  redis.call('HSET', key, 'begun', '1')
+  local length = tonumber(redis.call('HGET', key, 'slen') or '0')
+  if length == 0 then
+    redis.call('DEL', session)
+  else
+    redis.call('LTRIM', session, 0, length - 1)
+  end
+  if t[5] then
     local base = redis.call('HMGET', P .. 'task:' .. task, 'base', 'basec')
     redis.call('HSET', P .. 'task:' .. task, 'snap', base[1], 'snapc', base[2])
   end

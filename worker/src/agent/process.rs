@@ -1,0 +1,225 @@
+//! Agents of `kind = "process"`: a program in any language that reads and writes lines of JSON.
+//!
+//! Owns the life of their processes: one per turn, or one per context that is kept while it is idle. A process runs under its
+//! supervisor ([`crate::supervise`]) and is gone, with everything it started, before its turn is settled. Refuses to guess: what
+//! breaks the protocol ends the turn with a reason. Called by the runner through [`Agent`].
+
+mod child;
+mod env;
+mod keep;
+mod lines;
+mod stderr;
+mod talk;
+mod wire;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use relevo_shared::agents::ProcessConfig;
+use relevo_shared::domain::reason::FailReason;
+use relevo_shared::domain::record::CrashPolicy;
+use relevo_shared::platform::tasks::Tasks;
+use relevo_shared::store::{Retry, StoreError};
+
+use super::{Agent, CancelToken, Ending, EventSink, Outcome, Running, StopReason, Turn};
+use crate::runner::write::back_off;
+use child::{Child, SLACK, start};
+pub(crate) use env::check;
+use keep::Kept;
+use talk::{Talk, Verdict};
+use wire::{Past, Said};
+
+/// A larger last message goes ahead of the end, as events that can be cut.
+const LARGE: usize = 128 << 10;
+/// How much of an `error` line's text is shown.
+const LONGEST_ERROR: usize = 4 << 10;
+
+/// Runs turns in processes.
+#[derive(Debug)]
+pub struct Process {
+    config: ProcessConfig,
+    supervisor: Option<PathBuf>,
+    tasks: Tasks,
+    kept: Option<Arc<Kept>>,
+}
+
+impl Process {
+    /// An agent whose idle processes are at most `most`. `supervisor` is the binary with the subcommand `supervise`, this one
+    /// when unset. Within a runtime.
+    pub fn new(config: ProcessConfig, supervisor: Option<PathBuf>, tasks: &Tasks, most: usize) -> Self {
+        let kept = config.keep.map(|keep| Kept::new(keep, config.kill_grace, most, tasks));
+        Self {
+            config,
+            supervisor,
+            tasks: tasks.clone(),
+            kept,
+        }
+    }
+
+    async fn turn(&self, turn: Turn, sink: &EventSink, cancel: &CancelToken) -> Outcome {
+        let line = match past(&turn, cancel).await {
+            Ok(past) => wire::turn(&turn, &past),
+            Err(outcome) => return outcome,
+        };
+        let line = match line {
+            Ok(line) => line,
+            Err(text) => return Outcome::Failed(FailReason::AgentError, text),
+        };
+        let mut child = match self.child(&turn).await {
+            // Dropped, a kept one too, when the turn must stop before it began.
+            Ok(_) if cancel.reason().is_some() => return stopped(),
+            Ok(child) => child,
+            Err(error) => return Outcome::Failed(FailReason::AgentError, error.to_string()),
+        };
+        child.log().begin(&turn.record);
+        child.live_by(&turn.guard);
+        child.input.push(&line);
+        drop(line);
+        let talk = Talk {
+            child: &mut child,
+            record: &turn.record,
+            sink,
+            cancel,
+            grace: self.config.kill_grace,
+        };
+        let verdict = talk.run().await;
+        self.conclude(verdict, child, &turn, sink, cancel).await
+    }
+
+    /// The kept process of the context, if nothing ran in the context since its last turn, or a new one.
+    async fn child(&self, turn: &Turn) -> Result<Child, child::StartError> {
+        if let Some((mut kept, epoch)) = self.kept.as_ref().and_then(|kept| kept.take(turn.guard.context())) {
+            if turn.previous == Some(epoch) && kept.is_quiet() {
+                return Ok(kept);
+            }
+            // It missed a turn that ran elsewhere, said something out of turn, or died: what it remembers is worth nothing.
+            kept.end(self.config.kill_grace).await;
+        }
+        start(&self.config, self.supervisor.as_deref(), turn, &self.tasks)
+    }
+
+    async fn conclude(
+        &self,
+        verdict: Verdict,
+        mut child: Child,
+        turn: &Turn,
+        sink: &EventSink,
+        cancel: &CancelToken,
+    ) -> Outcome {
+        let grace = self.config.kill_grace;
+        match verdict {
+            Verdict::Ended(said) => {
+                self.keep_or_end(child, turn, cancel).await;
+                outcome(said, turn, sink).await
+            }
+            Verdict::Stopped {
+                reason: StopReason::Client | StopReason::Deadline,
+                answered: true,
+            } if self.kept.is_some() => {
+                self.keep_or_end(child, turn, cancel).await;
+                stopped()
+            }
+            Verdict::Stopped { .. } => {
+                child.end(grace).await;
+                stopped()
+            }
+            Verdict::Broken(text) => {
+                child.end(grace).await;
+                let words = child.last_words().await;
+                tracing::warn!(turn.id = %turn.record.turn, words, "an agent broke the protocol");
+                Outcome::Failed(FailReason::AgentError, text)
+            }
+            Verdict::Silent(text) => {
+                child.end(grace).await;
+                Outcome::Crashed(format!("{text}: {}", child.last_words().await))
+            }
+        }
+    }
+
+    /// After the end of a turn: the process waits for the next one, or is seen out.
+    async fn keep_or_end(&self, mut child: Child, turn: &Turn, cancel: &CancelToken) {
+        if let Some(kept) = &self.kept {
+            let over = kept.put(turn.guard.context().clone(), child, turn);
+            if let Some(mut over) = over {
+                over.end(self.config.kill_grace).await;
+            }
+            return;
+        }
+        child.input.close();
+        let left = tokio::select! {
+            left = child.until_gone(self.config.kill_grace) => left,
+            _ = cancel.canceled() => false,
+        };
+        if !left {
+            child.end(self.config.kill_grace).await;
+        }
+    }
+}
+
+impl Agent for Process {
+    fn run<'a>(&'a self, turn: Turn, sink: &'a EventSink, cancel: CancelToken) -> Running<'a> {
+        Box::pin(async move { self.turn(turn, sink, &cancel).await })
+    }
+
+    fn patience(&self) -> Duration {
+        self.config.kill_grace + 2 * SLACK
+    }
+}
+
+/// What was before the turn, as soon as Redis says it.
+async fn past(turn: &Turn, cancel: &CancelToken) -> Result<Past, Outcome> {
+    let mut tries = 0;
+    loop {
+        match read_past(turn).await {
+            Ok(past) => return Ok(past),
+            Err(error) if error.retry() == Retry::Later => tokio::select! {
+                () = back_off(tries) => tries += 1,
+                _ = cancel.canceled() => return Err(stopped()),
+            },
+            Err(error) => return Err(Outcome::Crashed(error.to_string())),
+        }
+    }
+}
+
+async fn read_past(turn: &Turn) -> Result<Past, StoreError> {
+    let (task, history) = turn.past().await?;
+    let item = |bytes: &Vec<u8>| {
+        serde_json::from_slice(bytes).map_err(|error| StoreError::Refused {
+            rule: format!("a session holds what is no JSON: {error}"),
+        })
+    };
+    let session = turn.session().await?.iter().map(item).collect::<Result<_, _>>()?;
+    Ok(Past { task, history, session })
+}
+
+/// What a run returns that was told to stop: nobody reads it.
+fn stopped() -> Outcome {
+    Outcome::Failed(FailReason::AgentError, "stopped".to_owned())
+}
+
+async fn outcome(said: Said, turn: &Turn, sink: &EventSink) -> Outcome {
+    match said {
+        Said::End(ending, message, metadata) => {
+            let large = message
+                .as_ref()
+                .is_some_and(|message| serde_json::to_vec(message).is_ok_and(|bytes| bytes.len() > LARGE));
+            if large {
+                // A turn that is over meanwhile needs no last message.
+                let _ = sink.status(a2a::TaskState::Working, message, None).await;
+                return Outcome::Ended(ending, None, metadata);
+            }
+            Outcome::Ended(ending, message, metadata)
+        }
+        Said::Error { text, retryable } => {
+            if retryable && turn.record.policy == CrashPolicy::Restart {
+                return Outcome::Crashed(text);
+            }
+            let shown: String = text.chars().take(LONGEST_ERROR).collect();
+            let (message, metadata) = wire::error_end(&turn.record, &shown);
+            Outcome::Ended(Ending::Failed, Some(message), Some(metadata))
+        }
+        // Never an end.
+        Said::Status { .. } | Said::Artifact { .. } | Said::Session { .. } => stopped(),
+    }
+}

@@ -1,0 +1,277 @@
+//! One process under its supervisor: started, spoken to, watched, and surely ended.
+//!
+//! [`Child::end`] ends it and waits until nothing of it is left; dropping it kills it without waiting.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use relevo_shared::agents::ProcessConfig;
+use relevo_shared::platform::clock;
+use relevo_shared::platform::tasks::{self, AbortOnDrop, Kind, Tasks};
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::io::{AsyncWriteExt as _, BufReader};
+use tokio::net::unix::pipe;
+use tokio::process::{ChildStdout, Command};
+use tokio::sync::oneshot;
+
+use super::env;
+use super::lines::Lines;
+use super::stderr::{Log, pump};
+use crate::agent::Turn;
+use crate::runner::leases::Guard;
+use crate::supervise::link::{Deadline, Exit, Link, Say, pair};
+use crate::supervise::{RUN, SUBCOMMAND};
+
+/// How much of standard output is read at once: with the pipe's own 64 KiB, all that a flooding process gets ahead by.
+const READ_AHEAD: usize = 16 << 10;
+/// How long the end of a tree may take beyond its grace: reaping, and a machine that is busy.
+pub(super) const SLACK: Duration = Duration::from_secs(1);
+
+/// Why there is no process.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum StartError {
+    /// A variable is missing.
+    #[error("{0}")]
+    Environment(env::Missing),
+    /// The system refused something.
+    #[error("the process cannot be started: {0}")]
+    System(#[from] io::Error),
+}
+
+/// What the supervisor reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Fate {
+    /// How the command ended.
+    pub(super) exit: Option<Exit>,
+    /// Whether nothing of its tree is left.
+    pub(super) gone: bool,
+}
+
+/// What is on its way to standard input.
+#[derive(Debug)]
+pub(super) struct Input {
+    pipe: Option<pipe::Sender>,
+    waiting: VecDeque<u8>,
+}
+
+impl Input {
+    /// Adds to what is on its way.
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        if self.pipe.is_some() {
+            self.waiting.extend(bytes);
+        }
+    }
+
+    /// Whether something is on its way.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Writes some of it. A process that does not read is no error: it need not listen. Cancel-safe.
+    pub(super) async fn write(&mut self) {
+        let Some(pipe) = &mut self.pipe else {
+            self.waiting.clear();
+            return;
+        };
+        let (bytes, _) = self.waiting.as_slices();
+        match pipe.write(bytes).await {
+            Ok(count) => drop(self.waiting.drain(..count)),
+            Err(_) => self.close(),
+        }
+    }
+
+    /// Lets the process see the end of its input.
+    pub(super) fn close(&mut self) {
+        self.pipe = None;
+        self.waiting.clear();
+    }
+}
+
+/// A process.
+#[derive(Debug)]
+pub(super) struct Child {
+    pub(super) link: Arc<Link>,
+    pub(super) input: Input,
+    pub(super) lines: Lines<BufReader<ChildStdout>>,
+    pub(super) fate: Fate,
+    pid: Option<Pid>,
+    /// Whether it was told to stop, and nobody waits for it.
+    told: bool,
+    log: Arc<Mutex<Log>>,
+    _pump: AbortOnDrop<()>,
+    pumped: oneshot::Receiver<()>,
+    /// The supervisor. Not killed with this value: it has a tree to end. The runtime reaps it.
+    _supervisor: tokio::process::Child,
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // Whoever had no time to end it in order goes on as if it were gone: so it is killed at once.
+        if !self.fate.gone && !self.told {
+            self.stop(Duration::ZERO);
+        }
+        self.link.close();
+    }
+}
+
+/// Starts the process of an agent under the lease of a turn. `supervisor` is the binary that knows the subcommand.
+pub(super) fn start(
+    config: &ProcessConfig,
+    supervisor: Option<&Path>,
+    turn: &Turn,
+    tasks: &Tasks,
+) -> Result<Child, StartError> {
+    let variables = env::variables(config).map_err(StartError::Environment)?;
+    let (link, theirs) = pair()?;
+    let (stdin_end, input) = io::pipe()?;
+    // This very file, even when another version has replaced it.
+    let program = supervisor.map_or_else(|| PathBuf::from("/proc/self/exe"), Path::to_path_buf);
+    let mut command = Command::new(program);
+    command
+        .arg0("relevo-supervise")
+        .args([SUBCOMMAND, RUN, &config.kill_grace.as_millis().to_string()])
+        .args(&config.command)
+        .env_clear()
+        .envs(variables)
+        .env("RELEVO_TURN_ID", turn.record.turn.to_string())
+        .env("RELEVO_EPOCH", turn.epoch.to_string())
+        .env("RELEVO_ATTEMPT", turn.attempt.to_string())
+        .stdin(Stdio::from(theirs))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    if let Some(cwd) = &config.cwd {
+        command.current_dir(cwd);
+    }
+    let mut child = command.spawn()?;
+    drop(command);
+    let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
+        return Err(io::Error::other("no pipes").into());
+    };
+    link.say_with(&Say::Start(turn.guard.deadline()), stdin_end.as_fd())?;
+    let log = Arc::new(Mutex::new(Log::default()));
+    let (done, pumped) = oneshot::channel();
+    let to = Arc::clone(&log);
+    let reading = async move {
+        pump(BufReader::new(stderr), to).await;
+        // Whoever waits for the last bytes may be gone.
+        let _ = done.send(());
+    };
+    Ok(Child {
+        link: Arc::new(link),
+        input: Input {
+            pipe: Some(pipe::Sender::from_owned_fd(input.into())?),
+            waiting: VecDeque::new(),
+        },
+        lines: Lines::new(BufReader::with_capacity(READ_AHEAD, stdout), config.max_line.as_len()),
+        fate: Fate::default(),
+        pid: None,
+        told: false,
+        log,
+        _pump: tasks::background(tasks, "agent stderr", Kind::BestEffort, reading),
+        pumped,
+        _supervisor: child,
+    })
+}
+
+impl Child {
+    /// What it writes to standard error from now on belongs to this turn.
+    pub(super) fn log(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ties its life to a lease: every renewal moves its deadline, from the thread that renews.
+    pub(super) fn live_by(&self, guard: &Guard) {
+        let link = Arc::clone(&self.link);
+        // A supervisor that cannot be told lets the old deadline stand, which is the safe side.
+        guard.follow(move |deadline| drop(link.say(&Say::Deadline(deadline))));
+    }
+
+    /// Lets it live on without a lease, idle, for a while.
+    pub(super) fn rest(&self, guard: &Guard, keep: Duration) {
+        guard.leave();
+        let term = clock::boottime() + keep;
+        drop(self.link.say(&Say::Deadline(Deadline {
+            term,
+            kill: term + SLACK,
+        })));
+    }
+
+    /// SIGTERM now, SIGKILL after this.
+    pub(super) fn stop(&self, within: Duration) {
+        drop(self.link.say(&Say::Stop(within)));
+    }
+
+    /// Takes over what the supervisor said; `None`: it is gone.
+    pub(super) fn note(&mut self, what: Option<Say>) {
+        match what {
+            Some(Say::Started(pid)) => self.pid = Pid::from_raw(pid),
+            Some(Say::Exited(exit)) => self.fate.exit = Some(exit),
+            Some(Say::Failed(why)) => self.log().add(&format!("the command cannot be run: {why}")),
+            Some(Say::Gone) => self.fate.gone = true,
+            Some(Say::Start(_) | Say::Deadline(_) | Say::Stop(_)) => {}
+            None => {
+                // The supervisor died before its tree: its command dies with it, the command's group is ended here.
+                if let Some(group) = self.pid.filter(|_| !self.fate.gone) {
+                    tracing::error!(pid = group.as_raw_nonzero().get(), "the supervisor of an agent died");
+                    let _ = kill_process_group(group, Signal::KILL);
+                }
+                self.fate.gone = true;
+            }
+        }
+    }
+
+    /// Lets it end by itself: SIGTERM now, SIGKILL after this. Nobody waits for it.
+    pub(super) fn dismiss(mut self, within: Duration) {
+        self.stop(within);
+        self.told = true;
+    }
+
+    /// Whether it lives and has said nothing since its last turn.
+    pub(super) fn is_quiet(&mut self) -> bool {
+        while let Some(heard) = self.link.hear().now_or_never() {
+            self.note(heard.map(|(what, _)| what));
+            if self.fate != Fate::default() {
+                return false;
+            }
+        }
+        self.fate == Fate::default() && !self.input.is_waiting() && self.lines.next().now_or_never().is_none()
+    }
+
+    /// How it ended, and its last words, once its tree is gone.
+    pub(super) async fn last_words(&mut self) -> String {
+        drop(tokio::time::timeout(SLACK, &mut self.pumped).await);
+        let exit = self
+            .fate
+            .exit
+            .map_or_else(|| "an unknown end".to_owned(), |exit| exit.to_string());
+        format!("{exit}; stderr: {}", self.log().tail())
+    }
+
+    /// Ends it and waits until its tree is gone. What it still says is dropped.
+    pub(super) async fn end(&mut self, within: Duration) {
+        self.stop(within);
+        self.input.close();
+        self.until_gone(within + SLACK).await;
+    }
+
+    /// Waits for the end of its tree, for at most this long; says whether it came. What it still says is dropped.
+    pub(super) async fn until_gone(&mut self, limit: Duration) -> bool {
+        let until = tokio::time::Instant::now() + limit;
+        let mut reading = true;
+        while !self.fate.gone {
+            tokio::select! {
+                // The fields are borrowed apart: a line is read while the fate is watched.
+                line = self.lines.next(), if reading => reading = line.is_some(),
+                heard = self.link.hear() => self.note(heard.map(|(what, _)| what)),
+                () = tokio::time::sleep_until(until) => return false,
+            }
+        }
+        true
+    }
+}

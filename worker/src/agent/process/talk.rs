@@ -1,0 +1,154 @@
+//! The conversation of one turn: lines in, lines out, until the process says that it is over or something else ends it.
+
+use std::time::Duration;
+
+use a2a::Message;
+use relevo_shared::domain::record::TurnRecord;
+use tokio::time::{Instant, sleep_until};
+
+use super::child::Child;
+use super::lines::Line;
+use super::wire::{self, Said};
+use crate::agent::{CancelToken, EventSink, SinkClosed, StopReason};
+
+/// How a conversation ended.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "one value per turn")]
+pub(super) enum Verdict {
+    /// By an `end` or `error` line.
+    Ended(Said),
+    /// By something that is not of the protocol.
+    Broken(String),
+    /// By the end of standard output.
+    Silent(&'static str),
+    /// Because the turn had to stop. `answered`: the process ended the turn itself when it was asked to.
+    Stopped { reason: StopReason, answered: bool },
+}
+
+/// A process that was asked to stop.
+struct Stopping {
+    reason: StopReason,
+    /// When it is told by a signal; `None` once it was.
+    term_at: Option<Instant>,
+}
+
+/// One turn's conversation.
+pub(super) struct Talk<'a> {
+    pub(super) child: &'a mut Child,
+    pub(super) record: &'a TurnRecord,
+    pub(super) sink: &'a EventSink,
+    pub(super) cancel: &'a CancelToken,
+    pub(super) grace: Duration,
+}
+
+impl Talk<'_> {
+    /// Talks until it is over. The process may still live then.
+    pub(super) async fn run(mut self) -> Verdict {
+        let mut stopping: Option<Stopping> = None;
+        loop {
+            let child = &mut *self.child;
+            let term_at = stopping.as_ref().and_then(|stopping| stopping.term_at);
+            // Every branch is cancel-safe: what has been read or written is kept in the child.
+            tokio::select! {
+                biased;
+                reason = self.cancel.canceled(), if stopping.is_none() => {
+                    stopping = Some(self.ask_to_stop(reason));
+                }
+                () = sleep_until(term_at.unwrap_or_else(Instant::now)), if term_at.is_some() => {
+                    child.stop(self.grace / 2);
+                    if let Some(stopping) = &mut stopping {
+                        stopping.term_at = None;
+                    }
+                }
+                heard = child.link.hear(), if !child.fate.gone => child.note(heard.map(|(what, _)| what)),
+                () = child.input.write(), if child.input.is_waiting() => {}
+                line = child.lines.next() => {
+                    let over = self.line(line, stopping.is_some()).await;
+                    if let Some(verdict) = over {
+                        return match (stopping, verdict) {
+                            (None, verdict) => verdict,
+                            (Some(Stopping { reason, term_at }), verdict) => {
+                                let answered = term_at.is_some() && matches!(verdict, Verdict::Ended(_));
+                                Verdict::Stopped { reason, answered }
+                            }
+                        };
+                    }
+                }
+            }
+        }
+    }
+
+    fn ask_to_stop(&mut self, reason: StopReason) -> Stopping {
+        self.child.input.push(&wire::cancel(reason));
+        let term_at = if reason == StopReason::Lease {
+            // No time to be polite: the lease may be someone else's soon.
+            self.child.stop(self.grace);
+            None
+        } else {
+            Some(Instant::now() + self.grace / 2)
+        };
+        Stopping { reason, term_at }
+    }
+
+    async fn line(&mut self, line: Option<Line>, stopping: bool) -> Option<Verdict> {
+        let bytes = match line {
+            None => return Some(Verdict::Silent("standard output ended without an end of the turn")),
+            Some(Line::Half(_)) => {
+                return Some(Verdict::Silent(
+                    "the last line has no line end, and no end of the turn came",
+                ));
+            }
+            Some(Line::TooLong(_)) => return Some(Verdict::Broken("a line is longer than max_line".to_owned())),
+            Some(Line::Whole(bytes)) => bytes,
+        };
+        if bytes.trim_ascii().is_empty() {
+            return None;
+        }
+        let said = match wire::read(&bytes, self.record) {
+            Ok(said) => said,
+            Err(why) => return Some(Verdict::Broken(format!("a line is not of the protocol: {why}"))),
+        };
+        if stopping && !matches!(said, Said::End(..) | Said::Error { .. }) {
+            return None;
+        }
+        let sent = match said {
+            Said::Status {
+                state,
+                message,
+                metadata,
+            } => self.sink.status(state, self.with_id(message), metadata).await,
+            Said::Artifact {
+                artifact,
+                append,
+                last_chunk,
+                metadata,
+            } => self.sink.artifact_with(artifact, append, last_chunk, metadata).await,
+            Said::Session { items, expect } => match self.sink.session(items, expect).await {
+                Ok(Ok(length)) => {
+                    self.child.input.push(&wire::committed(length));
+                    Ok(())
+                }
+                Ok(Err(refused)) => return Some(Verdict::Broken(refused.to_string())),
+                Err(closed) => Err(closed),
+            },
+            Said::End(ending, message, metadata) => {
+                return Some(Verdict::Ended(Said::End(ending, self.with_id(message), metadata)));
+            }
+            Said::Error { .. } => return Some(Verdict::Ended(said)),
+        };
+        // The runner does not listen: it asks to stop, or is gone, which is the same.
+        sent.err().map(|SinkClosed| Verdict::Stopped {
+            reason: StopReason::Lease,
+            answered: false,
+        })
+    }
+
+    /// A message without an id continues the turn's current one.
+    fn with_id(&self, message: Option<Message>) -> Option<Message> {
+        let mut message = message?;
+        if message.message_id.is_empty() {
+            message.message_id = self.sink.message("").message_id;
+        }
+        Some(message)
+    }
+}

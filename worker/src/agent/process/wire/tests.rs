@@ -1,0 +1,121 @@
+use std::collections::BTreeMap;
+
+use a2a::{Part, Role};
+use proptest::prelude::*;
+use relevo_shared::domain::record::{CrashPolicy, Sender, VERSION};
+use relevo_shared::ids::{Partition, TaskId, TurnId};
+
+use super::*;
+
+fn record() -> TurnRecord {
+    TurnRecord {
+        v: VERSION,
+        turn: TurnId::new(1, Partition(3), 2),
+        task: TaskId::new(1, Partition(3), 1),
+        context_id: "c-1".into(),
+        sender: Sender::default(),
+        message: Message::new(Role::User, vec![Part::text("hello")]),
+        agent: "a".into(),
+        pool: "default".into(),
+        policy: CrashPolicy::Fail,
+        attempts: 3,
+        handbacks: 20,
+        submitted: 1_000,
+        deadline: None,
+        queue_age: 60_000,
+        remember_ms: 0,
+        new_task: true,
+        accepted_output_modes: Vec::new(),
+        traceparent: None,
+        metadata: BTreeMap::new(),
+    }
+}
+
+fn said(line: &str) -> Result<Said, String> {
+    read(line.as_bytes(), &record())
+}
+
+#[test]
+fn a_status_is_working_unless_it_says_otherwise() {
+    let plain = Said::Status {
+        state: TaskState::Working,
+        message: None,
+        metadata: None,
+    };
+    for line in [
+        r#"{"type":"status"}"#,
+        r#"{"type":"status","state":"working","message":null,"metadata":{},"more":1}"#,
+        r#" {"type":"status","state":"TASK_STATE_WORKING","contextId":"c-1"}"#,
+    ] {
+        assert_eq!(said(line), Ok(plain.clone()), "{line}");
+    }
+    let Ok(Said::Status { state, .. }) = said(r#"{"type":"status","state":"auth-required"}"#) else {
+        panic!("no status")
+    };
+    assert_eq!(state, TaskState::AuthRequired);
+}
+
+#[test]
+fn a_status_of_a_state_that_ends_a_turn_is_the_end() {
+    for (word, ending) in [
+        ("completed", Ending::Completed),
+        ("INPUT_REQUIRED", Ending::InputRequired),
+        ("TASK_STATE_FAILED", Ending::Failed),
+        ("canceled", Ending::Canceled),
+        ("rejected", Ending::Rejected),
+    ] {
+        for kind in ["status", "end"] {
+            let line = format!(r#"{{"type":"{kind}","state":"{word}"}}"#);
+            assert_eq!(said(&line), Ok(Said::End(ending, None, None)));
+        }
+    }
+    assert_eq!(said(r#"{"type":"end"}"#), Ok(Said::End(Ending::Completed, None, None)));
+}
+
+#[test]
+fn messages_are_filled_in() {
+    let record = record();
+    let line = r#"{"type":"status","message":{"role":"ROLE_USER","parts":[{"text":"a"}],"metadata":{"k":1}}}"#;
+    let Ok(Said::Status {
+        message: Some(message), ..
+    }) = said(line)
+    else {
+        panic!("no message")
+    };
+    assert_eq!(
+        (message.task_id, message.context_id),
+        (Some(record.task.to_string()), Some("c-1".into()))
+    );
+    assert_eq!((message.role, message.message_id.as_str()), (Role::Agent, ""));
+    assert_eq!(message.metadata.unwrap()["k"], 1);
+}
+
+#[test]
+fn wrong_lines_are_refused_without_being_quoted() {
+    for line in [
+        "hunter2",
+        "\"hunter2\"",
+        "{\"hunter2\"",
+        r#"{"type":"hunter2"}"#,
+        r#"{"type":"status","state":"hunter2"}"#,
+        r#"{"type":"status","message":"hunter2"}"#,
+        r#"{"type":"status","message":{"parts":[{"hunter2":1}]}}"#,
+        r#"{"type":"status","message":{"taskId":"hunter2"}}"#,
+        r#"{"type":"status","turnId":"hunter2"}"#,
+        r#"{"type":"status","metadata":{"urn:relevo:a2a:turn:v1":"hunter2"}}"#,
+        r#"{"type":"artifact","artifact":{"artifactId":"","parts":[]}}"#,
+        r#"{"type":"artifact"}"#,
+        r#"{"type":"end","state":"submitted"}"#,
+        r#"{"type":"error"}"#,
+    ] {
+        let why = said(line).unwrap_err();
+        assert!(!why.contains("hunter2"), "{line}: {why}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_line_is_too_odd(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        drop(read(&bytes, &record()));
+    }
+}
