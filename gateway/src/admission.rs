@@ -81,13 +81,12 @@ impl Admission {
         if limit == 0 {
             return Ok(());
         }
-        let live = match self.known(scope) {
-            Some(live) => live,
-            None => {
-                let live = store.live_turns(scope).await?;
-                self.remember(scope, live);
-                live
-            }
+        let live = if let Some(live) = self.known(scope) {
+            live
+        } else {
+            let live = store.live_turns(scope).await?;
+            self.remember(scope, live);
+            live
         };
         if live >= limit {
             return Err(self.over_limit());
