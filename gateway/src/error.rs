@@ -1,26 +1,298 @@
-//! What a request can end in other than a result: the only file that knows HTTP statuses and JSON-RPC codes.
+//! What a request can end in other than a result: the only file that knows HTTP statuses, JSON-RPC codes, gRPC statuses
+//! and reasons. `docs/errors.md` is generated from its catalogue.
 //!
 //! An error has a public text and, where something of ours failed, an internal source that only the log sees. Called by
-//! the operations (which only name what happened) and by the transports (which only write what this file says).
+//! the operations (which only name what happened) and by the transports (which only write what `body` makes of it).
+
+mod body;
+mod plain;
+mod text;
 
 use std::time::Duration;
 
 use a2a::error_code as code;
 use axum::body::Body;
-use axum::http::header::{ALLOW, CONNECTION, CONTENT_TYPE, ETAG, RETRY_AFTER};
+use axum::http::header::ETAG;
 use axum::http::{HeaderValue, Response, StatusCode};
 use relevo_shared::ids::TaskId;
 use relevo_shared::store::StoreError;
-use serde_json::{Value, json};
 
 use crate::request::Violation;
+pub(crate) use body::{json_response, labelled};
+pub(crate) use plain::Plain;
 
 /// Who names the reasons that are not the protocol's.
 const OUR_DOMAIN: &str = "relevo";
-/// Longest part of a client's text that an error repeats.
-const ECHO: usize = 128;
 /// When a client may try again after Redis could not be reached: a failover takes some seconds.
 const REDIS_PAUSE: Duration = Duration::from_secs(2);
+
+/// A status of gRPC; the REST binding names it, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Grpc {
+    InvalidArgument = 3,
+    DeadlineExceeded = 4,
+    NotFound = 5,
+    ResourceExhausted = 8,
+    FailedPrecondition = 9,
+    OutOfRange = 11,
+    Unimplemented = 12,
+    Internal = 13,
+    Unavailable = 14,
+    DataLoss = 15,
+}
+
+impl Grpc {
+    /// As `google.rpc.Code` spells it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::InvalidArgument => "INVALID_ARGUMENT",
+            Self::DeadlineExceeded => "DEADLINE_EXCEEDED",
+            Self::NotFound => "NOT_FOUND",
+            Self::ResourceExhausted => "RESOURCE_EXHAUSTED",
+            Self::FailedPrecondition => "FAILED_PRECONDITION",
+            Self::OutOfRange => "OUT_OF_RANGE",
+            Self::Unimplemented => "UNIMPLEMENTED",
+            Self::Internal => "INTERNAL",
+            Self::Unavailable => "UNAVAILABLE",
+            Self::DataLoss => "DATA_LOSS",
+        }
+    }
+}
+
+/// One kind of error on every binding.
+#[derive(Debug)]
+pub(crate) struct Row {
+    /// The label in metrics and logs.
+    label: &'static str,
+    /// `ErrorInfo.reason`.
+    reason: &'static str,
+    /// `ErrorInfo.domain`.
+    domain: &'static str,
+    /// The JSON-RPC code; below the protocol there is none.
+    code: Option<i32>,
+    /// The status on REST.
+    status: StatusCode,
+    grpc: Grpc,
+    #[cfg_attr(not(test), expect(dead_code, reason = "for docs/errors.md"))]
+    when: &'static str,
+    #[cfg_attr(not(test), expect(dead_code, reason = "for docs/errors.md"))]
+    who: &'static str,
+}
+
+const PARSE: Row = Row {
+    label: "parse_error",
+    reason: "PARSE_ERROR",
+    domain: a2a::PROTOCOL_DOMAIN,
+    code: Some(code::PARSE_ERROR),
+    status: StatusCode::BAD_REQUEST,
+    grpc: Grpc::InvalidArgument,
+    when: "The body is not JSON, or nested too deeply to be read.",
+    who: "The client repairs the request.",
+};
+const INVALID_REQUEST: Row = Row {
+    label: "invalid_request",
+    reason: "INVALID_REQUEST",
+    domain: a2a::PROTOCOL_DOMAIN,
+    code: Some(code::INVALID_REQUEST),
+    status: StatusCode::BAD_REQUEST,
+    grpc: Grpc::InvalidArgument,
+    when: "JSON, but no JSON-RPC request: no object, a batch, a notification, a wrong `jsonrpc`, `id` or `method`.",
+    who: "The client repairs the request.",
+};
+const METHOD_NOT_FOUND: Row = Row {
+    label: "method_not_found",
+    reason: "METHOD_NOT_FOUND",
+    domain: a2a::PROTOCOL_DOMAIN,
+    code: Some(code::METHOD_NOT_FOUND),
+    status: StatusCode::NOT_FOUND,
+    grpc: Grpc::Unimplemented,
+    when: "No operation of that name. Names are exact.",
+    who: "The client uses a method of A2A 1.0.",
+};
+const INVALID_PARAMS: Row = Row {
+    label: "invalid_params",
+    reason: "INVALID_PARAMS",
+    domain: a2a::PROTOCOL_DOMAIN,
+    code: Some(code::INVALID_PARAMS),
+    status: StatusCode::BAD_REQUEST,
+    grpc: Grpc::InvalidArgument,
+    when: "Fields are missing, of the wrong type or out of bounds; each is named in `BadRequest.fieldViolations`.",
+    who: "The client repairs the fields.",
+};
+const TASK_NOT_FOUND: Row = Row {
+    label: "task_not_found",
+    reason: "TASK_NOT_FOUND",
+    domain: a2a::PROTOCOL_DOMAIN,
+    code: Some(code::TASK_NOT_FOUND),
+    status: StatusCode::NOT_FOUND,
+    grpc: Grpc::NotFound,
+    when: "No such task, or not the caller's: the two look the same.",
+    who: "The client forgets the task.",
+};
+const TASK_NOT_CANCELABLE: Row = Row {
+    label: "task_not_cancelable",
+    reason: "TASK_NOT_CANCELABLE",
+    domain: a2a::PROTOCOL_DOMAIN,
+    code: Some(code::TASK_NOT_CANCELABLE),
+    status: StatusCode::BAD_REQUEST,
+    grpc: Grpc::FailedPrecondition,
+    when: "The task has ended.",
+    who: "Nobody: there is nothing to stop.",
+};
+const PUSH_NOT_SUPPORTED: Row = Row {
+    label: "push_not_supported",
+    reason: "PUSH_NOTIFICATION_NOT_SUPPORTED",
+    domain: a2a::PROTOCOL_DOMAIN,
+    code: Some(code::PUSH_NOTIFICATION_NOT_SUPPORTED),
+    status: StatusCode::BAD_REQUEST,
+    grpc: Grpc::FailedPrecondition,
+    when: "An operation on push configs, or one inside a message: the card announces no push.",
+    who: "The client subscribes or polls.",
+};
+const UNSUPPORTED: Row = Row {
+    label: "unsupported_operation",
+    reason: "UNSUPPORTED_OPERATION",
+    domain: a2a::PROTOCOL_DOMAIN,
+    code: Some(code::UNSUPPORTED_OPERATION),
+    status: StatusCode::BAD_REQUEST,
+    grpc: Grpc::FailedPrecondition,
+    when: "Not possible here or in this state: a message to an ended or working task, a subscription to an ended one, the extended card.",
+    who: "The client reads the text.",
+};
+const VERSION_NOT_SUPPORTED: Row = Row {
+    label: "version_not_supported",
+    reason: "VERSION_NOT_SUPPORTED",
+    domain: a2a::PROTOCOL_DOMAIN,
+    code: Some(code::VERSION_NOT_SUPPORTED),
+    status: StatusCode::BAD_REQUEST,
+    grpc: Grpc::FailedPrecondition,
+    when: "`A2A-Version` is not 1.x; a missing one means 0.3.",
+    who: "The client sends `A2A-Version: 1.0`.",
+};
+const RATE_LIMITED: Row = Row {
+    label: "rate_limited",
+    reason: "RATE_LIMITED",
+    domain: OUR_DOMAIN,
+    code: Some(code::INTERNAL_ERROR),
+    status: StatusCode::TOO_MANY_REQUESTS,
+    grpc: Grpc::ResourceExhausted,
+    when: "The caller has as many turns running as it may have.",
+    who: "The client tries again after `Retry-After`.",
+};
+const UNAVAILABLE: Row = Row {
+    label: "unavailable",
+    reason: "UNAVAILABLE",
+    domain: OUR_DOMAIN,
+    code: Some(code::INTERNAL_ERROR),
+    status: StatusCode::SERVICE_UNAVAILABLE,
+    grpc: Grpc::Unavailable,
+    when: "Too many turns wait, or Redis is nearly full or away; `metadata.cause` says which. `metadata.outcome` = `unknown`: the turn may have been taken all the same.",
+    who: "The client tries again after `Retry-After`, with its idempotency key; the operator watches the cause.",
+};
+const STATE_LOST: Row = Row {
+    label: "state_lost",
+    reason: "STATE_LOST",
+    domain: OUR_DOMAIN,
+    code: Some(code::INTERNAL_ERROR),
+    status: StatusCode::INTERNAL_SERVER_ERROR,
+    grpc: Grpc::DataLoss,
+    when: "The task disappeared under an open stream or a waiting call: Redis came back with an older state.",
+    who: "The client asks for the task; the operator looks at Redis.",
+};
+const INTERNAL: Row = Row {
+    label: "internal",
+    reason: "INTERNAL_ERROR",
+    domain: OUR_DOMAIN,
+    code: Some(code::INTERNAL_ERROR),
+    status: StatusCode::INTERNAL_SERVER_ERROR,
+    grpc: Grpc::Internal,
+    when: "A mistake of the server; the log has it.",
+    who: "The operator reads the log.",
+};
+const NO_PATH: Row = Row {
+    label: "not_found",
+    reason: "NOT_FOUND",
+    domain: OUR_DOMAIN,
+    code: None,
+    status: StatusCode::NOT_FOUND,
+    grpc: Grpc::NotFound,
+    when: "No such path.",
+    who: "The client repairs the address.",
+};
+const METHOD_NOT_ALLOWED: Row = Row {
+    label: "method_not_allowed",
+    reason: "METHOD_NOT_ALLOWED",
+    domain: OUR_DOMAIN,
+    code: None,
+    status: StatusCode::METHOD_NOT_ALLOWED,
+    grpc: Grpc::Unimplemented,
+    when: "The path exists, with the methods in `Allow`.",
+    who: "The client uses one of them.",
+};
+const TIMEOUT: Row = Row {
+    label: "timeout",
+    reason: "REQUEST_TIMEOUT",
+    domain: OUR_DOMAIN,
+    code: None,
+    status: StatusCode::REQUEST_TIMEOUT,
+    grpc: Grpc::DeadlineExceeded,
+    when: "The body did not come within `gateway.request_timeout`.",
+    who: "The client sends faster, or tries again.",
+};
+const TOO_LARGE: Row = Row {
+    label: "too_large",
+    reason: "REQUEST_TOO_LARGE",
+    domain: OUR_DOMAIN,
+    code: None,
+    status: StatusCode::PAYLOAD_TOO_LARGE,
+    grpc: Grpc::OutOfRange,
+    when: "The body is larger than `gateway.body_limit`.",
+    who: "The client sends less.",
+};
+const MEDIA_TYPE: Row = Row {
+    label: "unsupported_media_type",
+    reason: "CONTENT_TYPE_NOT_SUPPORTED",
+    domain: a2a::PROTOCOL_DOMAIN,
+    code: None,
+    status: StatusCode::UNSUPPORTED_MEDIA_TYPE,
+    grpc: Grpc::InvalidArgument,
+    when: "`Content-Type` is neither `application/json` nor `application/a2a+json`.",
+    who: "The client labels its JSON.",
+};
+const BAD_BODY: Row = Row {
+    label: "bad_body",
+    reason: "BAD_BODY",
+    domain: OUR_DOMAIN,
+    code: None,
+    status: StatusCode::BAD_REQUEST,
+    grpc: Grpc::InvalidArgument,
+    when: "The body broke off.",
+    who: "The client sends it again.",
+};
+
+/// Every kind of error, in the order of the document.
+#[cfg(test)]
+const CATALOGUE: [&Row; 19] = [
+    &PARSE,
+    &INVALID_REQUEST,
+    &METHOD_NOT_FOUND,
+    &INVALID_PARAMS,
+    &TASK_NOT_FOUND,
+    &TASK_NOT_CANCELABLE,
+    &PUSH_NOT_SUPPORTED,
+    &UNSUPPORTED,
+    &VERSION_NOT_SUPPORTED,
+    &RATE_LIMITED,
+    &UNAVAILABLE,
+    &STATE_LOST,
+    &INTERNAL,
+    &NO_PATH,
+    &METHOD_NOT_ALLOWED,
+    &TIMEOUT,
+    &TOO_LARGE,
+    &MEDIA_TYPE,
+    &BAD_BODY,
+];
 
 /// Why new work is not taken now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,27 +305,6 @@ pub(crate) enum Overload {
     Redis,
     /// The caller's own limit.
     Scope,
-}
-
-impl Overload {
-    fn text(self) -> &'static str {
-        match self {
-            Self::Backlog => "Too many turns are waiting; try again later.",
-            Self::Memory => "The store is nearly full; try again later.",
-            Self::Redis => "The store cannot be reached; try again later.",
-            Self::Scope => "You have as many turns running as you may have; try again later.",
-        }
-    }
-
-    /// The word in metadata and metrics.
-    pub(crate) fn label(self) -> &'static str {
-        match self {
-            Self::Backlog => "backlog",
-            Self::Memory => "memory",
-            Self::Redis => "redis",
-            Self::Scope => "scope",
-        }
-    }
 }
 
 /// Why an operation has no result.
@@ -163,137 +414,46 @@ impl ApiError {
         matches!(self, Self::Unavailable { unknown: Some(_), .. })
     }
 
-    /// The JSON-RPC code.
-    pub(crate) fn code(&self) -> i32 {
+    /// What it is on every binding.
+    pub(crate) fn row(&self) -> &'static Row {
         match self {
-            Self::Parse(_) => code::PARSE_ERROR,
-            Self::InvalidRequest(_) => code::INVALID_REQUEST,
-            Self::MethodNotFound(_) => code::METHOD_NOT_FOUND,
-            Self::InvalidParams(_) => code::INVALID_PARAMS,
-            Self::TaskNotFound(_) => code::TASK_NOT_FOUND,
-            Self::TaskNotCancelable(_) => code::TASK_NOT_CANCELABLE,
-            Self::PushNotSupported => code::PUSH_NOTIFICATION_NOT_SUPPORTED,
-            Self::Unsupported(_) => code::UNSUPPORTED_OPERATION,
-            Self::VersionNotSupported(_) => code::VERSION_NOT_SUPPORTED,
-            Self::Unavailable { .. } | Self::StateLost(_) | Self::Internal(_) => code::INTERNAL_ERROR,
-        }
-    }
-
-    fn reason(&self) -> &'static str {
-        match self {
+            Self::Parse(_) => &PARSE,
+            Self::InvalidRequest(_) => &INVALID_REQUEST,
+            Self::MethodNotFound(_) => &METHOD_NOT_FOUND,
+            Self::InvalidParams(_) => &INVALID_PARAMS,
+            Self::TaskNotFound(_) => &TASK_NOT_FOUND,
+            Self::TaskNotCancelable(_) => &TASK_NOT_CANCELABLE,
+            Self::PushNotSupported => &PUSH_NOT_SUPPORTED,
+            Self::Unsupported(_) => &UNSUPPORTED,
+            Self::VersionNotSupported(_) => &VERSION_NOT_SUPPORTED,
             Self::Unavailable {
                 why: Overload::Scope, ..
-            } => "RATE_LIMITED",
-            Self::Unavailable { .. } => "UNAVAILABLE",
-            Self::StateLost(_) => "STATE_LOST",
-            _ => a2a::error_reason(self.code()),
+            } => &RATE_LIMITED,
+            Self::Unavailable { .. } => &UNAVAILABLE,
+            Self::StateLost(_) => &STATE_LOST,
+            Self::Internal(_) => &INTERNAL,
         }
     }
 
-    /// The label in metrics and logs: the reason in lower case.
+    /// The label in metrics and logs.
     pub(crate) fn label(&self) -> &'static str {
-        match self {
-            Self::Parse(_) => "parse_error",
-            Self::InvalidRequest(_) => "invalid_request",
-            Self::MethodNotFound(_) => "method_not_found",
-            Self::InvalidParams(_) => "invalid_params",
-            Self::TaskNotFound(_) => "task_not_found",
-            Self::TaskNotCancelable(_) => "task_not_cancelable",
-            Self::PushNotSupported => "push_not_supported",
-            Self::Unsupported(_) => "unsupported_operation",
-            Self::VersionNotSupported(_) => "version_not_supported",
-            Self::Unavailable {
-                why: Overload::Scope, ..
-            } => "rate_limited",
-            Self::Unavailable { .. } => "unavailable",
-            Self::StateLost(_) => "state_lost",
-            Self::Internal(_) => "internal",
-        }
+        self.row().label
     }
 
-    fn message(&self) -> String {
+    /// The status on JSON-RPC: the envelope says what went wrong, except where load balancers must see it.
+    fn rpc_status(&self) -> StatusCode {
         match self {
-            Self::Parse(detail) => format!("Invalid JSON payload: {detail}"),
-            Self::InvalidRequest(detail) => format!("Request payload validation error: {detail}"),
-            Self::MethodNotFound(method) => format!("Method not found: {}", echo(method)),
-            Self::InvalidParams(violations) => match violations.first() {
-                Some(first) => format!("Invalid parameters: {}: {}", first.field, first.description),
-                None => "Invalid parameters".to_owned(),
-            },
-            Self::TaskNotFound(_) => "Task not found".to_owned(),
-            Self::TaskNotCancelable(_) => "Task cannot be canceled: it has ended".to_owned(),
-            Self::PushNotSupported => "Push notifications are not supported".to_owned(),
-            Self::Unsupported(text) => (*text).to_owned(),
-            Self::VersionNotSupported(found) if found.is_empty() => {
-                "A2A-Version is missing, which means 0.3; this server speaks 1.0".to_owned()
-            }
-            Self::VersionNotSupported(found) => {
-                format!("A2A-Version {} is not supported; this server speaks 1.0", echo(found))
-            }
-            Self::Unavailable { why, .. } => why.text().to_owned(),
-            Self::StateLost(_) => "The state of the task was lost; ask for it again".to_owned(),
-            Self::Internal(_) => "Internal error".to_owned(),
-        }
-    }
-
-    fn metadata(&self) -> Value {
-        match self {
-            Self::TaskNotFound(task) | Self::TaskNotCancelable(task) => json!({ "taskId": echo(task) }),
-            Self::StateLost(task) => json!({ "taskId": task.to_string() }),
-            Self::VersionNotSupported(_) => json!({ "supportedVersions": a2a::VERSION }),
-            Self::Unavailable { why, unknown: None, .. } => json!({ "cause": why.label() }),
-            Self::Unavailable {
-                why,
-                unknown: Some(task),
-                ..
-            } => {
-                json!({ "cause": why.label(), "taskId": task.to_string(), "outcome": "unknown" })
-            }
-            _ => Value::Null,
-        }
-    }
-
-    /// The error object of JSON-RPC.
-    pub(crate) fn to_json(&self) -> Value {
-        let ours = matches!(self, Self::Unavailable { .. } | Self::StateLost(_) | Self::Internal(_));
-        let mut info = json!({
-            "@type": a2a::ERROR_INFO_TYPE,
-            "reason": self.reason(),
-            "domain": if ours { OUR_DOMAIN } else { a2a::PROTOCOL_DOMAIN },
-        });
-        if let (Value::Object(info), metadata @ Value::Object(_)) = (&mut info, self.metadata()) {
-            info.insert("metadata".to_owned(), metadata);
-        }
-        let mut data = vec![info];
-        if let Self::InvalidParams(violations) = self {
-            let violations: Vec<Value> = violations
-                .iter()
-                .map(|v| json!({ "field": v.field, "description": v.description }))
-                .collect();
-            data.push(json!({ "@type": a2a::BAD_REQUEST_TYPE, "fieldViolations": violations }));
-        }
-        json!({ "code": self.code(), "message": self.message(), "data": data })
-    }
-
-    fn status(&self) -> StatusCode {
-        match self {
-            Self::Unavailable {
-                why: Overload::Scope, ..
-            } => StatusCode::TOO_MANY_REQUESTS,
-            Self::Unavailable { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Unavailable { .. } => self.row().status,
             _ => StatusCode::OK,
         }
     }
 
-    /// The answer on JSON-RPC, `body` being the whole of it.
-    pub(crate) fn respond(&self, body: Vec<u8>) -> Response<Body> {
-        let mut response = json_response(body);
-        *response.status_mut() = self.status();
-        if let Self::Unavailable { retry_after, .. } = self {
-            let seconds = retry_after.as_secs().max(1);
-            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+    /// Whole seconds to wait before another try.
+    pub(crate) fn retry_after(&self) -> Option<u64> {
+        match self {
+            Self::Unavailable { retry_after, .. } => Some(retry_after.as_secs().max(1)),
+            _ => None,
         }
-        response
     }
 
     /// Says in the log what the client is not told.
@@ -312,80 +472,6 @@ impl ApiError {
     }
 }
 
-/// A client's text, shortened, so that an error is never larger than what caused it.
-fn echo(text: &str) -> &str {
-    let mut end = text.len().min(ECHO);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    text.get(..end).unwrap_or_default()
-}
-
-/// A JSON answer.
-pub(crate) fn json_response(body: Vec<u8>) -> Response<Body> {
-    let mut response = Response::new(Body::from(body));
-    response
-        .headers_mut()
-        .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response
-}
-
-/// Refusals below any protocol, answered in plain text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Plain {
-    /// No such path.
-    NotFound,
-    /// The path exists, with these methods.
-    MethodNotAllowed(&'static str),
-    /// The body did not come in time.
-    Timeout,
-    /// The body is too large.
-    TooLarge,
-    /// The body is not JSON by its label.
-    UnsupportedMediaType,
-    /// The body broke off.
-    BadBody,
-}
-
-impl Plain {
-    pub(crate) fn respond(self) -> Response<Body> {
-        let (status, text) = match self {
-            Self::NotFound => (StatusCode::NOT_FOUND, "not found\n"),
-            Self::MethodNotAllowed(_) => (StatusCode::METHOD_NOT_ALLOWED, "method not allowed\n"),
-            Self::Timeout => (StatusCode::REQUEST_TIMEOUT, "the request took too long\n"),
-            Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "the request is too large\n"),
-            Self::UnsupportedMediaType => (
-                StatusCode::UNSUPPORTED_MEDIA_TYPE,
-                "Content-Type must be application/json\n",
-            ),
-            Self::BadBody => (StatusCode::BAD_REQUEST, "the request broke off\n"),
-        };
-        let mut response = Response::new(Body::from(text));
-        *response.status_mut() = status;
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-        if let Self::MethodNotAllowed(allowed) = self {
-            headers.insert(ALLOW, HeaderValue::from_static(allowed));
-        }
-        if matches!(self, Self::Timeout | Self::TooLarge | Self::BadBody) {
-            // What is left of the body is not read.
-            headers.insert(CONNECTION, HeaderValue::from_static("close"));
-        }
-        response
-    }
-
-    pub(crate) fn label(self) -> &'static str {
-        match self {
-            Self::NotFound => "not_found",
-            Self::MethodNotAllowed(_) => "method_not_allowed",
-            Self::Timeout => "timeout",
-            Self::TooLarge => "too_large",
-            Self::UnsupportedMediaType => "unsupported_media_type",
-            Self::BadBody => "bad_body",
-        }
-    }
-}
-
 /// The client has it already.
 pub(crate) fn not_modified(etag: &HeaderValue) -> Response<Body> {
     let mut response = Response::new(Body::empty());
@@ -395,53 +481,4 @@ pub(crate) fn not_modified(etag: &HeaderValue) -> Response<Body> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_error_carries_an_error_info() {
-        let errors = [
-            ApiError::Parse("x".into()),
-            ApiError::InvalidRequest("x"),
-            ApiError::MethodNotFound("m".into()),
-            ApiError::invalid("message.parts", "is missing"),
-            ApiError::TaskNotFound("t".into()),
-            ApiError::Unsupported("no"),
-            ApiError::VersionNotSupported("0.3".into()),
-        ];
-        for error in errors {
-            let json = error.to_json();
-            assert_eq!(json["data"][0]["@type"], a2a::ERROR_INFO_TYPE, "{json}");
-            assert_eq!(json["data"][0]["domain"], "a2a-protocol.org", "{json}");
-        }
-    }
-
-    #[test]
-    fn wrong_fields_are_named() {
-        let json = ApiError::invalid("message.parts[0].text", "must be text").to_json();
-        assert_eq!(json["code"], -32602);
-        assert_eq!(json["data"][1]["fieldViolations"][0]["field"], "message.parts[0].text");
-    }
-
-    #[test]
-    fn overload_is_a_503_with_a_time_to_come_back() {
-        let error = ApiError::Unavailable {
-            why: Overload::Backlog,
-            retry_after: Duration::from_millis(1),
-            unknown: None,
-            source: None,
-        };
-        let response = error.respond(Vec::new());
-        assert_eq!(response.status(), 503);
-        assert_eq!(response.headers()[RETRY_AFTER], "1");
-        assert_eq!(error.to_json()["data"][0]["reason"], "UNAVAILABLE");
-        assert_eq!(error.to_json()["data"][0]["domain"], "relevo");
-    }
-
-    #[test]
-    fn an_error_never_repeats_a_long_text() {
-        let long = "\u{e9}".repeat(100_000);
-        assert!(ApiError::MethodNotFound(long.clone()).to_json().to_string().len() < 1_000);
-        assert!(ApiError::TaskNotFound(long).to_json().to_string().len() < 1_000);
-    }
-}
+mod tests;

@@ -12,6 +12,7 @@ mod app;
 mod auth;
 mod command_line;
 mod config;
+mod cors;
 mod drain;
 mod error;
 mod hub;

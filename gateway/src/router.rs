@@ -4,20 +4,22 @@
 //! | --- | --- | --- |
 //! | `/` | POST | JSON-RPC: every operation |
 //! | `/.well-known/agent-card.json` | GET, HEAD | the agent card |
+//! | `/message:send`, `/tasks`, ... | GET, POST, DELETE | HTTP+JSON: every operation, also below `/{tenant}` |
 //! | `/health` | GET, HEAD | whether the process answers; readiness is on the admin listener |
 
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, Response};
-use axum::routing::{any, get, post};
+use axum::routing::{get, post};
 use tokio::time::Instant;
 
+use crate::cors;
 use crate::error::{Plain, json_response};
 use crate::observe::Observed;
 use crate::services::Services;
 use crate::transport::card::Card;
-use crate::transport::jsonrpc;
+use crate::transport::{jsonrpc, rest};
 
 const CARD: &str = "/.well-known/agent-card.json";
 
@@ -37,8 +39,10 @@ pub(crate) fn router(services: Services, card: Card) -> Router {
         .with_state(CardState {
             services: Services::clone(&services),
             card,
-        });
-    Router::new()
+        })
+        .layer(cors::card());
+    let operations = cors::operations(&services.settings.gateway.cors_origins);
+    let router = Router::new()
         .route(
             "/",
             post(jsonrpc::serve).fallback(async || Plain::MethodNotAllowed("POST").respond()),
@@ -47,9 +51,14 @@ pub(crate) fn router(services: Services, card: Card) -> Router {
             "/health",
             get(health).fallback(async || Plain::MethodNotAllowed("GET, HEAD").respond()),
         )
-        .with_state(services)
-        .merge(cards)
-        .fallback_service(any(async || Plain::NotFound.respond()))
+        .fallback(rest::serve)
+        .with_state(services);
+    // The layer of the operations also answers preflights, for paths of REST that no router knows.
+    match operations {
+        Some(layer) => router.layer(layer),
+        None => router,
+    }
+    .merge(cards)
 }
 
 async fn serve_card(State(state): State<CardState>, headers: HeaderMap) -> Response<Body> {

@@ -2,8 +2,11 @@
 
 pub(crate) mod body;
 pub(crate) mod card;
+pub(crate) mod dispatch;
 pub(crate) mod jsonrpc;
+pub(crate) mod rest;
 pub(crate) mod sse;
+mod version;
 
 use axum::http::HeaderMap;
 use tokio::time::Instant;

@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use a2a::{AgentCapabilities, AgentCard, AgentInterface, AgentSkill};
 use relevo_shared::agents::{AgentConfig, Agents};
 
-/// The binding that is served.
-const JSONRPC: &str = "JSONRPC";
+/// The bindings that are served at the same address, the preferred one first.
+const BINDINGS: [&str; 2] = ["JSONRPC", "HTTP+JSON"];
 
 /// What this deployment says about itself at `url`.
 pub(crate) fn agent_card(agents: &Agents, url: &str) -> AgentCard {
@@ -15,7 +15,7 @@ pub(crate) fn agent_card(agents: &Agents, url: &str) -> AgentCard {
         name: default.name.clone(),
         description: default.description.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        supported_interfaces: vec![AgentInterface::new(url, JSONRPC)],
+        supported_interfaces: BINDINGS.map(|binding| AgentInterface::new(url, binding)).to_vec(),
         capabilities: AgentCapabilities {
             streaming: Some(true),
             push_notifications: Some(false),
@@ -70,12 +70,12 @@ mod tests {
     fn the_card_says_where_and_what() {
         let card = serde_json::to_value(agent_card(&Agents::default(), "https://agents.example.com")).unwrap();
         assert_eq!(card["name"], "demo");
-        let interface = &card["supportedInterfaces"][0];
-        assert_eq!(interface["url"], "https://agents.example.com");
-        assert_eq!(
-            (&interface["protocolBinding"], &interface["protocolVersion"]),
-            (&"JSONRPC".into(), &"1.0".into())
-        );
+        for (place, binding) in ["JSONRPC", "HTTP+JSON"].into_iter().enumerate() {
+            let interface = &card["supportedInterfaces"][place];
+            assert_eq!(interface["url"], "https://agents.example.com");
+            assert_eq!(interface["protocolBinding"], binding);
+            assert_eq!(interface["protocolVersion"], "1.0");
+        }
         assert_eq!(card["capabilities"]["streaming"], true);
         assert_eq!(card["capabilities"]["pushNotifications"], false);
         assert_eq!(card["skills"][0]["id"], "demo");

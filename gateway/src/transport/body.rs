@@ -55,6 +55,16 @@ async fn collect(body: Body, limit: usize, announced: usize) -> Result<Bytes, Pl
     }
 }
 
+/// What the parser says, without the client's text.
+pub(crate) fn describe(error: &serde_json::Error) -> String {
+    let what = if error.is_eof() {
+        "it ends too early"
+    } else {
+        "syntax error"
+    };
+    format!("{what} at line {} column {}", error.line(), error.column())
+}
+
 #[cfg(test)]
 mod tests {
     use axum::http::HeaderValue;

@@ -21,19 +21,28 @@ const COMMENT: Bytes = Bytes::from_static(b": keep-alive\n\n");
 /// Says that the server closes and the client should come back.
 const MOVED: &[u8] = b": moved, come back with Last-Event-ID\nretry: 1000\n\n";
 
+/// What stands around each event.
+#[derive(Debug)]
+pub(crate) enum Wrap {
+    /// The envelope of JSON-RPC, with the id of the request.
+    Rpc(RpcId),
+    /// Nothing.
+    Bare,
+}
+
 struct Frames {
     events: EventStream,
-    id: RpcId,
+    wrap: Wrap,
     keep_alive: Duration,
     observed: Observed,
     begun: bool,
 }
 
 /// Answers with a stream.
-pub(crate) fn respond(events: EventStream, id: RpcId, keep_alive: Duration, observed: Observed) -> Response<Body> {
+pub(crate) fn respond(events: EventStream, wrap: Wrap, keep_alive: Duration, observed: Observed) -> Response<Body> {
     let frames = Frames {
         events,
-        id,
+        wrap,
         keep_alive,
         observed,
         begun: false,
@@ -66,15 +75,22 @@ impl Frames {
             Some(StreamItem::Events(events)) => {
                 self.observed.first_event();
                 for event in events {
-                    frame(&mut chunk, &self.id, &event);
+                    frame(&mut chunk, &self.wrap, &event);
                 }
                 Some((chunk.freeze(), false))
             }
             Some(StreamItem::Failed(error)) => {
                 error.log();
                 self.observed.finish(error.label());
+                let body = match &self.wrap {
+                    Wrap::Rpc(id) => error_body(id, &error),
+                    Wrap::Bare => {
+                        chunk.put_slice(b"event: error\n");
+                        error.to_status().to_string().into_bytes()
+                    }
+                };
                 chunk.put_slice(b"data: ");
-                chunk.put_slice(&error_body(&self.id, &error));
+                chunk.put_slice(&body);
                 chunk.put_slice(b"\n\n");
                 Some((chunk.freeze(), true))
             }
@@ -91,16 +107,23 @@ impl Frames {
     }
 }
 
-fn frame(chunk: &mut BytesMut, id: &RpcId, event: &StreamEvent) {
+fn frame(chunk: &mut BytesMut, wrap: &Wrap, event: &StreamEvent) {
     let cursor = event.cursor.to_string();
-    chunk.reserve(event.body.len() + cursor.len() + id.raw().len() + 64);
+    chunk.reserve(event.body.len() + cursor.len() + 320);
     chunk.put_slice(b"id: ");
     chunk.put_slice(cursor.as_bytes());
-    chunk.put_slice(b"\ndata: {\"jsonrpc\":\"2.0\",\"id\":");
-    chunk.put_slice(id.raw().as_bytes());
-    chunk.put_slice(b",\"result\":");
-    chunk.put_slice(&event.body);
-    chunk.put_slice(b"}\n\n");
+    chunk.put_slice(b"\ndata: ");
+    match wrap {
+        Wrap::Rpc(id) => {
+            chunk.put_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
+            chunk.put_slice(id.raw().as_bytes());
+            chunk.put_slice(b",\"result\":");
+            chunk.put_slice(&event.body);
+            chunk.put_slice(b"}");
+        }
+        Wrap::Bare => chunk.put_slice(&event.body),
+    }
+    chunk.put_slice(b"\n\n");
 }
 
 #[cfg(test)]
@@ -121,9 +144,12 @@ mod tests {
             cursor,
             body: Bytes::from_static(b"{\"task\": 1}"),
         };
-        frame(&mut chunk, &RpcId::parse("\"a\"").unwrap(), &event);
+        frame(&mut chunk, &Wrap::Rpc(RpcId::parse("\"a\"").unwrap()), &event);
         let expected =
             format!("id: {task}.2-9\ndata: {{\"jsonrpc\":\"2.0\",\"id\":\"a\",\"result\":{{\"task\": 1}}}}\n\n");
         assert_eq!(chunk, expected.as_bytes());
+        let mut bare = BytesMut::new();
+        frame(&mut bare, &Wrap::Bare, &event);
+        assert_eq!(bare, format!("id: {task}.2-9\ndata: {{\"task\": 1}}\n\n").as_bytes());
     }
 }

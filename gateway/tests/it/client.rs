@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use relevo_testkit::poll;
-use reqwest::{RequestBuilder, Response};
+use reqwest::{Method, RequestBuilder, Response};
 use serde_json::{Value, json};
 
 #[derive(Clone)]
@@ -36,6 +36,12 @@ impl Client {
             .header("content-type", "application/json")
             .header("a2a-version", "1.0")
             .body(body)
+    }
+
+    /// A request of HTTP+JSON.
+    pub fn rest(&self, method: Method, path: &str) -> RequestBuilder {
+        let request = self.http.request(method, format!("{}{path}", self.url));
+        request.header("a2a-version", "1.0")
     }
 
     pub fn request(&self, method: &str, params: &Value) -> RequestBuilder {

@@ -33,7 +33,8 @@ async fn a_thousand_keyed_sends_from_two_gateways_at_once_are_a_thousand_turns()
     assert!(tasks.iter().all(|both| both.len() == 2 && both[0] == both[1]));
     let listed = clients[1].call("ListTasks", json!({ "pageSize": 1 })).await;
     assert_eq!(listed["totalSize"], 1_000);
-    assert_eq!(world.gateway.metric("relevo_gateway_requests_total").await, 1_000.0);
+    let requests = world.gateway.metric("relevo_gateway_requests_total").await;
+    assert!((requests - 1_000.0).abs() < 0.5, "{requests}");
 }
 
 #[tokio::test]

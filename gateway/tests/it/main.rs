@@ -13,9 +13,12 @@
     reason = "nobody reads the documentation of a test binary"
 )]
 
+mod binding;
+mod bindings;
 mod cancel;
 mod card;
 mod client;
+mod cors;
 mod crowd;
 mod doorbell;
 mod drain;
@@ -27,6 +30,7 @@ mod limits;
 mod list;
 mod outage;
 mod process;
+mod rest;
 mod resume;
 mod send;
 mod stream;

@@ -6,6 +6,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::error::ApiError;
+use crate::transport::body;
 
 /// Longest id: it is repeated in every event of a stream.
 const LONGEST_ID: usize = 256;
@@ -61,7 +62,7 @@ impl Envelope {
                 ApiError::InvalidRequest(why),
             )))
         };
-        let unreadable = |error| Err(Box::new((RpcId::null(), ApiError::Parse(describe(&error)))));
+        let unreadable = |error| Err(Box::new((RpcId::null(), ApiError::Parse(body::describe(&error)))));
         let raw: Raw<'_> = match bytes.trim_ascii_start().first() {
             Some(b'{') => match serde_json::from_slice(bytes) {
                 Ok(raw) => raw,
@@ -96,23 +97,17 @@ impl Envelope {
     }
 }
 
-/// What the parser says, without the client's text.
-fn describe(error: &serde_json::Error) -> String {
-    let what = if error.is_eof() {
-        "it ends too early"
-    } else {
-        "syntax error"
-    };
-    format!("{what} at line {} column {}", error.line(), error.column())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn refused(text: &str) -> (String, i32) {
+    fn code(error: &ApiError) -> i64 {
+        error.to_json()["code"].as_i64().unwrap()
+    }
+
+    fn refused(text: &str) -> (String, i64) {
         let (id, error) = *Envelope::parse(text.as_bytes()).unwrap_err();
-        (id.raw().to_owned(), error.code())
+        (id.raw().to_owned(), code(&error))
     }
 
     #[test]
@@ -145,7 +140,8 @@ mod tests {
         ] {
             assert_eq!(refused(text), ("null".to_owned(), -32700), "{text}");
         }
-        assert_eq!(Envelope::parse(b"{\"method\":\"\xff\"}").unwrap_err().1.code(), -32700);
+        let (_, error) = *Envelope::parse(b"{\"method\":\"\xff\"}").unwrap_err();
+        assert_eq!(code(&error), -32700);
     }
 
     #[test]

@@ -27,6 +27,10 @@ crate::settings! {
         /// The address clients reach the gateway at, written into the agent card: http:// or https://, without a slash
         /// at its end. Unset: built from `listen`, which is wrong behind a proxy.
         public_url: Option<ServiceUrl> = "",
+        /// Web pages that may call the gateway from a browser, by their origins such as `https://app.example.com`; `*`
+        /// alone allows every page. Empty: no page may; the agent card is public and readable from any. Whoever may open
+        /// an allowed page can send what that page sends.
+        cors_origins: Vec<String> = "",
         /// Largest request body; a larger one is answered 413.
         body_limit: ByteSize = "8MiB",
         /// Largest request head, 8KiB to 1MiB; a larger one is answered 431.
@@ -42,6 +46,12 @@ crate::settings! {
     }
 }
 
+/// Whether a text is what browsers send as `Origin`: scheme, host, and port unless it is the scheme's own.
+fn is_origin(text: &str) -> bool {
+    url::Url::parse(text)
+        .is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.origin().ascii_serialization() == text)
+}
+
 impl Validate for GatewaySettings {
     fn validate(&self, errors: &mut ConfigErrors) {
         if let Some(url) = &self.public_url {
@@ -50,6 +60,13 @@ impl Validate for GatewaySettings {
             let rule = "must start with http:// or https://, without credentials and without a slash at its end";
             errors.require(web, "gateway.public_url", url, rule);
         }
+        let origins = self.cors_origins.iter().all(|origin| is_origin(origin)) || self.cors_origins == ["*"];
+        errors.require(
+            origins,
+            "gateway.cors_origins",
+            &self.cors_origins,
+            "must be origins such as https://app.example.com, without a path, or * alone",
+        );
         errors.require(
             self.body_limit.get() > 0,
             "gateway.body_limit",
@@ -213,6 +230,24 @@ mod tests {
             ("agents.example.com", 1),
         ] {
             assert_eq!(errors_with(&[("gateway.public_url", url)]).len(), errors, "{url}");
+        }
+    }
+
+    #[test]
+    fn an_origin_is_spelled_as_browsers_spell_it() {
+        for (origins, errors) in [
+            ("", 0),
+            ("*", 0),
+            ("https://app.example.com,http://localhost:3000", 0),
+            ("https://app.example.com/", 1),
+            ("https://app.example.com:443", 1),
+            ("https://App.example.com", 1),
+            ("app.example.com", 1),
+            ("null", 1),
+            ("*,https://app.example.com", 1),
+        ] {
+            let found = errors_with(&[("gateway.cors_origins", origins)]).len();
+            assert_eq!(found, errors, "{origins}");
         }
     }
 

@@ -1,0 +1,54 @@
+//! Which web pages may call: the card is public, everything else is for the origins of `gateway.cors_origins`.
+
+use axum::http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, ETAG, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::{HeaderName, HeaderValue, Method};
+use std::time::Duration;
+use tower_http::cors::{AllowOrigin, Any, CorsLayer};
+
+/// How long a browser may go by what a preflight said.
+const MAX_AGE: Duration = Duration::from_mins(10);
+
+/// What pages may send.
+const SENT: [HeaderName; 8] = [
+    ACCEPT,
+    AUTHORIZATION,
+    CONTENT_TYPE,
+    HeaderName::from_static("a2a-version"),
+    HeaderName::from_static("a2a-extensions"),
+    HeaderName::from_static("idempotency-key"),
+    HeaderName::from_static("last-event-id"),
+    HeaderName::from_static("traceparent"),
+];
+/// What pages may read beside what they always may.
+const READ: [HeaderName; 4] = [
+    ETAG,
+    RETRY_AFTER,
+    WWW_AUTHENTICATE,
+    HeaderName::from_static("a2a-extensions"),
+];
+
+/// For the operations; nothing without origins.
+pub(crate) fn operations(origins: &[String]) -> Option<CorsLayer> {
+    let allowed = match origins {
+        [] => return None,
+        [all] if all == "*" => AllowOrigin::any(),
+        some => AllowOrigin::list(some.iter().filter_map(|origin| HeaderValue::from_str(origin).ok())),
+    };
+    let layer = CorsLayer::new()
+        .allow_origin(allowed)
+        .allow_methods([Method::GET, Method::POST, Method::DELETE])
+        .allow_headers(SENT)
+        .expose_headers(READ)
+        .max_age(MAX_AGE);
+    Some(layer)
+}
+
+/// For the card.
+pub(crate) fn card() -> CorsLayer {
+    CorsLayer::new()
+        .allow_origin(Any)
+        .allow_methods([Method::GET, Method::HEAD])
+        .allow_headers(Any)
+        .expose_headers([ETAG])
+        .max_age(MAX_AGE)
+}

@@ -1,0 +1,89 @@
+//! How errors look on the wire: the error object of JSON-RPC, and `google.rpc.Status` as REST has it.
+
+use axum::body::Body;
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
+use axum::http::{HeaderValue, Response};
+use serde_json::{Value, json};
+
+use super::{ApiError, Plain, Row};
+
+impl ApiError {
+    /// The objects of `error.data` and `error.details`: what happened by name, and the fields that are wrong.
+    fn details(&self) -> Vec<Value> {
+        let mut info = error_info(self.row());
+        if let (Value::Object(info), metadata @ Value::Object(_)) = (&mut info, self.metadata()) {
+            info.insert("metadata".to_owned(), metadata);
+        }
+        let mut details = vec![info];
+        if let Self::InvalidParams(violations) = self {
+            let violations: Vec<Value> = violations
+                .iter()
+                .map(|v| json!({ "field": v.field, "description": v.description }))
+                .collect();
+            details.push(json!({ "@type": a2a::BAD_REQUEST_TYPE, "fieldViolations": violations }));
+        }
+        details
+    }
+
+    /// The error object of JSON-RPC.
+    pub(crate) fn to_json(&self) -> Value {
+        json!({ "code": self.row().code, "message": self.message(), "data": self.details() })
+    }
+
+    /// The body on REST.
+    pub(crate) fn to_status(&self) -> Value {
+        status(self.row(), &self.message(), &self.details())
+    }
+
+    /// The answer on JSON-RPC, `body` being the whole of it.
+    pub(crate) fn respond(&self, body: Vec<u8>) -> Response<Body> {
+        let mut response = json_response(body);
+        *response.status_mut() = self.rpc_status();
+        self.add_retry_after(&mut response);
+        response
+    }
+
+    /// The answer on REST, labelled as `media_type`.
+    pub(crate) fn respond_rest(&self, media_type: &HeaderValue) -> Response<Body> {
+        let mut response = labelled(self.to_status().to_string().into_bytes(), media_type);
+        *response.status_mut() = self.row().status;
+        self.add_retry_after(&mut response);
+        response
+    }
+
+    fn add_retry_after(&self, response: &mut Response<Body>) {
+        if let Some(seconds) = self.retry_after() {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+    }
+}
+
+impl Plain {
+    /// The answer on REST, labelled as `media_type`.
+    pub(crate) fn respond_rest(self, media_type: &HeaderValue) -> Response<Body> {
+        let row = self.row();
+        let body = status(row, self.text(), &[error_info(row)]);
+        self.dress(labelled(body.to_string().into_bytes(), media_type))
+    }
+}
+
+fn error_info(row: &Row) -> Value {
+    json!({ "@type": a2a::ERROR_INFO_TYPE, "reason": row.reason, "domain": row.domain })
+}
+
+fn status(row: &Row, message: &str, details: &[Value]) -> Value {
+    let code = row.status.as_u16();
+    json!({ "error": { "code": code, "status": row.grpc.name(), "message": message, "details": details } })
+}
+
+/// A JSON answer.
+pub(crate) fn json_response(body: Vec<u8>) -> Response<Body> {
+    labelled(body, &HeaderValue::from_static("application/json"))
+}
+
+/// A JSON answer under this label.
+pub(crate) fn labelled(body: Vec<u8>, media_type: &HeaderValue) -> Response<Body> {
+    let mut response = Response::new(Body::from(body));
+    response.headers_mut().insert(CONTENT_TYPE, media_type.clone());
+    response
+}

@@ -1,0 +1,84 @@
+//! What errors say to people and, in `ErrorInfo.metadata`, to programs.
+
+use serde_json::{Value, json};
+
+use super::{ApiError, Overload};
+
+/// Longest part of a client's text that an error repeats.
+const ECHO: usize = 128;
+
+impl Overload {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Backlog => "Too many turns are waiting; try again later.",
+            Self::Memory => "The store is nearly full; try again later.",
+            Self::Redis => "The store cannot be reached; try again later.",
+            Self::Scope => "You have as many turns running as you may have; try again later.",
+        }
+    }
+
+    /// The word in metadata and metrics.
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Self::Backlog => "backlog",
+            Self::Memory => "memory",
+            Self::Redis => "redis",
+            Self::Scope => "scope",
+        }
+    }
+}
+
+impl ApiError {
+    /// What people read.
+    pub(crate) fn message(&self) -> String {
+        match self {
+            Self::Parse(detail) => format!("Invalid JSON payload: {detail}"),
+            Self::InvalidRequest(detail) => format!("Request payload validation error: {detail}"),
+            Self::MethodNotFound(method) => format!("Method not found: {}", echo(method)),
+            Self::InvalidParams(violations) => match violations.first() {
+                Some(first) => format!("Invalid parameters: {}: {}", first.field, first.description),
+                None => "Invalid parameters".to_owned(),
+            },
+            Self::TaskNotFound(_) => "Task not found".to_owned(),
+            Self::TaskNotCancelable(_) => "Task cannot be canceled: it has ended".to_owned(),
+            Self::PushNotSupported => "Push notifications are not supported".to_owned(),
+            Self::Unsupported(text) => (*text).to_owned(),
+            Self::VersionNotSupported(found) if found.is_empty() => {
+                "A2A-Version is missing, which means 0.3; this server speaks 1.0".to_owned()
+            }
+            Self::VersionNotSupported(found) => {
+                format!("A2A-Version {} is not supported; this server speaks 1.0", echo(found))
+            }
+            Self::Unavailable { why, .. } => why.text().to_owned(),
+            Self::StateLost(_) => "The state of the task was lost; ask for it again".to_owned(),
+            Self::Internal(_) => "Internal error".to_owned(),
+        }
+    }
+
+    /// `ErrorInfo.metadata`: texts by name, or null.
+    pub(super) fn metadata(&self) -> Value {
+        match self {
+            Self::TaskNotFound(task) | Self::TaskNotCancelable(task) => json!({ "taskId": echo(task) }),
+            Self::StateLost(task) => json!({ "taskId": task.to_string() }),
+            Self::VersionNotSupported(_) => json!({ "supportedVersions": a2a::VERSION }),
+            Self::Unavailable { why, unknown: None, .. } => json!({ "cause": why.label() }),
+            Self::Unavailable {
+                why,
+                unknown: Some(task),
+                ..
+            } => {
+                json!({ "cause": why.label(), "taskId": task.to_string(), "outcome": "unknown" })
+            }
+            _ => Value::Null,
+        }
+    }
+}
+
+/// A client's text, shortened, so that an error is never larger than what caused it.
+fn echo(text: &str) -> &str {
+    let mut end = text.len().min(ECHO);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.get(..end).unwrap_or_default()
+}

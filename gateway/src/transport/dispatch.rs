@@ -1,0 +1,122 @@
+//! From the name of an operation and its parameters as JSON to its answer: the one way that all bindings go.
+
+use a2a::{ListTasksResponse, SendMessageResponse, Task, methods};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::auth::{Permit, Principal, authorise};
+use crate::error::ApiError;
+use crate::operations::{self, EventStream};
+use crate::request::{CancelTask, ExtendedCard, GetTask, ListTasks, PushConfig, SendMessage, SubscribeToTask};
+use crate::services::{Call, Services};
+
+/// What an operation answers with.
+pub(crate) enum Answer {
+    Sent(SendMessageResponse),
+    Task(Task),
+    Tasks(ListTasksResponse),
+    Stream(EventStream),
+}
+
+/// The operations by their exact names; the label of metrics, too.
+pub(crate) fn known(method: &str) -> Option<&'static str> {
+    [
+        methods::SEND_MESSAGE,
+        methods::SEND_STREAMING_MESSAGE,
+        methods::GET_TASK,
+        methods::LIST_TASKS,
+        methods::CANCEL_TASK,
+        methods::SUBSCRIBE_TO_TASK,
+        methods::CREATE_PUSH_CONFIG,
+        methods::GET_PUSH_CONFIG,
+        methods::LIST_PUSH_CONFIGS,
+        methods::DELETE_PUSH_CONFIG,
+        methods::GET_EXTENDED_AGENT_CARD,
+    ]
+    .into_iter()
+    .find(|known| *known == method)
+}
+
+/// Carries out an operation that [`known`] knows.
+pub(crate) async fn dispatch(
+    services: &Services,
+    call: &Call,
+    method: &str,
+    params: Value,
+) -> Result<Answer, ApiError> {
+    match method {
+        methods::SEND_MESSAGE => {
+            let request = SendMessage::parse(params, &services.secrets)?;
+            let permit = permit(&request.tenant);
+            let sent = operations::send_message(services, &permit, call, request).await?;
+            Ok(Answer::Sent(sent))
+        }
+        methods::SEND_STREAMING_MESSAGE => {
+            let request = SendMessage::parse(params, &services.secrets)?;
+            let permit = permit(&request.tenant);
+            let events = operations::stream_message(services, &permit, call, request).await?;
+            Ok(Answer::Stream(events))
+        }
+        methods::GET_TASK => {
+            let request = GetTask::parse(params)?;
+            let permit = permit(&request.tenant);
+            let task = operations::get_task(services, &permit, call, &request).await?;
+            Ok(Answer::Task(task))
+        }
+        methods::LIST_TASKS => {
+            let request = ListTasks::parse(params)?;
+            let permit = permit(&request.tenant);
+            let tasks = operations::list_tasks(services, &permit, call, &request).await?;
+            Ok(Answer::Tasks(tasks))
+        }
+        methods::CANCEL_TASK => {
+            let request = CancelTask::parse(params)?;
+            let permit = permit(&request.tenant);
+            let task = operations::cancel_task(services, &permit, call, &request).await?;
+            Ok(Answer::Task(task))
+        }
+        methods::SUBSCRIBE_TO_TASK => {
+            let request = SubscribeToTask::parse(params)?;
+            let permit = permit(&request.tenant);
+            let events = operations::subscribe_to_task(services, &permit, call, &request).await?;
+            Ok(Answer::Stream(events))
+        }
+        methods::GET_EXTENDED_AGENT_CARD => {
+            let request = ExtendedCard::parse(params)?;
+            Err(operations::extended_card(&permit(&request.tenant), &request))
+        }
+        // The four operations on push configs.
+        _ => {
+            let request = PushConfig::parse(params)?;
+            Err(operations::push_config(&permit(&request.tenant), &request))
+        }
+    }
+}
+
+/// Everyone is anonymous, in the tenant it names.
+fn permit<R>(tenant: &str) -> Permit<R> {
+    authorise(Principal::anonymous(tenant))
+}
+
+/// A result as the bindings that speak JSON send it.
+pub(crate) fn json(value: &impl Serialize) -> Vec<u8> {
+    // Maps with string keys and numbers are all there is: this cannot fail.
+    serde_json::to_vec(value).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_operation_of_the_protocol_is_known_by_its_exact_name() {
+        assert_eq!(known("SendMessage"), Some("SendMessage"));
+        assert_eq!(
+            known("ListTaskPushNotificationConfigs"),
+            Some("ListTaskPushNotificationConfigs")
+        );
+        for unknown in ["sendMessage", "message/send", "", "ListTaskPushNotificationConfig"] {
+            assert_eq!(known(unknown), None, "{unknown}");
+        }
+    }
+}

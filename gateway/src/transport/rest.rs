@@ -1,0 +1,159 @@
+//! HTTP+JSON: paths and queries instead of an envelope, bare results, `google.rpc.Status` for errors.
+
+mod query;
+mod route;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::header::{ACCEPT, CONTENT_TYPE};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, Method, Request, Response};
+use bytes::Bytes;
+use serde_json::{Map, Value};
+use tokio::time::Instant;
+
+use super::dispatch::{Answer, dispatch, json};
+use super::sse::{self, Wrap};
+use super::{body, call, version};
+use crate::error::{ApiError, Plain, labelled};
+use crate::observe::Observed;
+use crate::services::{Call, Services};
+use route::Route;
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const A2A_JSON: HeaderValue = HeaderValue::from_static("application/a2a+json");
+
+/// Serves every path that no other binding has.
+pub(crate) async fn serve(State(services): State<Services>, request: Request<Body>) -> Response<Body> {
+    let received = Instant::now();
+    let (parts, body) = request.into_parts();
+    let Some(route) = Route::of(parts.uri.path()) else {
+        return Plain::NotFound.respond();
+    };
+    let media_type = media_type(&parts.headers);
+    let method = match route.operation(&parts.method) {
+        Ok(method) => method,
+        Err(allowed) => {
+            let plain = Plain::MethodNotAllowed(allowed);
+            Observed::new(&services.metrics, "none", received).finish(plain.label());
+            return plain.respond_rest(&media_type);
+        }
+    };
+    let mut observed = Observed::new(&services.metrics, method, received);
+    let call = call(&services, &parts.headers, received);
+    let bytes = match bytes(&services, &parts, body, &call).await {
+        Ok(bytes) => bytes,
+        Err(plain) => {
+            observed.finish(plain.label());
+            return plain.respond_rest(&media_type);
+        }
+    };
+    let answered = match params(&parts, route, &bytes) {
+        // Boxed: the futures of all operations together are large.
+        Ok(params) => Box::pin(dispatch(&services, &call, method, params)).await,
+        Err(error) => Err(error),
+    };
+    let result = match answered {
+        Ok(Answer::Stream(events)) => {
+            return sse::respond(events, Wrap::Bare, services.settings.stream.keep_alive, observed);
+        }
+        Ok(Answer::Sent(sent)) => json(&sent),
+        Ok(Answer::Task(task)) => json(&task),
+        Ok(Answer::Tasks(tasks)) => json(&tasks),
+        Err(error) => {
+            error.log();
+            observed.finish(error.label());
+            return error.respond_rest(&media_type);
+        }
+    };
+    observed.finish("ok");
+    labelled(result, &media_type)
+}
+
+/// The body of a POST; of nothing else is it read. None at all needs no label.
+async fn bytes(services: &Services, parts: &Parts, body: Body, call: &Call) -> Result<Bytes, Plain> {
+    if parts.method != Method::POST {
+        return Ok(Bytes::new());
+    }
+    let labelled = parts.headers.contains_key(CONTENT_TYPE);
+    if labelled && !body::is_json(&parts.headers) {
+        return Err(Plain::UnsupportedMediaType);
+    }
+    let limit = services.settings.gateway.body_limit.as_len();
+    let bytes = body::read(&parts.headers, body, limit, call.deadline).await?;
+    if labelled || bytes.is_empty() {
+        Ok(bytes)
+    } else {
+        Err(Plain::UnsupportedMediaType)
+    }
+}
+
+/// The parameters of the operation. What the path says wins over the body and the query.
+fn params(parts: &Parts, route: Route, bytes: &Bytes) -> Result<Value, ApiError> {
+    version::check(&parts.headers, parts.uri.query())?;
+    let mut params = if parts.method == Method::POST {
+        members(bytes)?
+    } else {
+        query::params(parts.uri.query().unwrap_or_default())?
+    };
+    for (name, value) in route.fields {
+        if name == "taskId" {
+            params.remove("task_id");
+        }
+        params.insert(name.to_owned(), Value::String(value));
+    }
+    Ok(Value::Object(params))
+}
+
+fn members(bytes: &Bytes) -> Result<Map<String, Value>, ApiError> {
+    if bytes.trim_ascii().is_empty() {
+        return Ok(Map::new());
+    }
+    match serde_json::from_slice(bytes) {
+        Ok(Value::Object(members)) => Ok(members),
+        Ok(_) => Err(ApiError::invalid("body", "must be an object")),
+        Err(error) => Err(ApiError::Parse(body::describe(&error))),
+    }
+}
+
+/// `application/a2a+json` for those who name it, else what every client of JSON takes.
+fn media_type(headers: &HeaderMap) -> HeaderValue {
+    let values = [ACCEPT, CONTENT_TYPE]
+        .into_iter()
+        .flat_map(|name| headers.get_all(name));
+    let named = values
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|list| list.split(','))
+        .any(|item| {
+            let mut parts = item.split(';').map(str::trim);
+            let named = parts
+                .next()
+                .is_some_and(|name| name.eq_ignore_ascii_case("application/a2a+json"));
+            named && !parts.any(is_never)
+        });
+    if named { A2A_JSON } else { JSON }
+}
+
+/// Whether a parameter of `Accept` says "not this one".
+fn is_never(parameter: &str) -> bool {
+    parameter
+        .split_once('=')
+        .is_some_and(|(name, value)| name.trim().eq_ignore_ascii_case("q") && value.trim().parse() == Ok(0.0_f32))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_answer_is_labelled_as_the_client_labels() {
+        let label =
+            |name, value: &'static str| media_type(&HeaderMap::from_iter([(name, HeaderValue::from_static(value))]));
+        assert_eq!(media_type(&HeaderMap::new()), JSON);
+        assert_eq!(label(ACCEPT, "*/*"), JSON);
+        assert_eq!(label(ACCEPT, "application/json"), JSON);
+        assert_eq!(label(ACCEPT, "application/a2a+json;q=0, application/json"), JSON);
+        assert_eq!(label(ACCEPT, "text/html, Application/A2A+json; q=0.5"), A2A_JSON);
+        assert_eq!(label(CONTENT_TYPE, "application/a2a+json; charset=utf-8"), A2A_JSON);
+    }
+}
