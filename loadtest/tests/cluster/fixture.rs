@@ -350,6 +350,15 @@ impl Cluster {
         .await;
     }
 
+    /// Waits until the live turn of a context has said something `events` times; returns its task.
+    pub async fn until_said(&self, context: &str, events: usize) -> String {
+        self.until_begun(context).await;
+        let task = self.turn(context, "k");
+        // Beside what it says: its beginning, and that it is at work.
+        self.until_journal(&task, |journal| journal.len() >= events + 2).await;
+        task
+    }
+
     /// Waits until no turn of a context lives.
     pub async fn until_over(&self, context: &str) {
         poll::until("the turn to end", || async {

@@ -65,12 +65,12 @@ async fn a_worker_stopped_past_its_lease_writes_nothing_when_it_wakes() {
     let client = cluster.client();
     let turn = tokio::spawn(async move { Say::new("c-1", TEXT).checked(&client).await });
     let holder = cluster.until_held("c-1").await;
-    cluster.until_begun("c-1").await;
+    // Some numbers are said that will be void.
+    let task = cluster.until_said("c-1", 10).await;
     let stopped = &cluster.workers[holder];
     assert!(stopped.process.sigstop());
     until_other_holds(&cluster, &stopped.name).await;
     // Who reads the task now sees nothing of the attempt that is void.
-    let task = cluster.turn("c-1", "k");
     let spoke = |journal: &[Entry]| journal.last().is_some_and(|entry| !texts(&entry.event).is_empty());
     cluster.until_journal(&task, spoke).await;
     for gateway in 0..2 {
@@ -95,7 +95,8 @@ async fn what_a_cut_off_worker_had_sent_is_refused_when_it_arrives() {
     cluster.start_worker_at(&old_way.url()).await;
     let client = cluster.client();
     let turn = tokio::spawn(async move { Say::new("c-1", TEXT).checked(&client).await });
-    cluster.until_begun("c-1").await;
+    // Some numbers are said that will be void.
+    let task = cluster.until_said("c-1", 10).await;
     // Its writes wait in the network until another worker holds the lease and has written nothing yet: what they follow is
     // still the end of the journal, and only the fence can tell that they are late.
     old_way.pause();
@@ -108,7 +109,6 @@ async fn what_a_cut_off_worker_had_sent_is_refused_when_it_arrives() {
         }
     })
     .await;
-    let task = cluster.turn("c-1", "k");
     let before = cluster.journal(&task).len();
     old_way.resume();
     poll::until("a write to be refused", || async {
