@@ -27,7 +27,7 @@ async fn streams_of_a_killed_gateway_go_on_at_the_other_with_each_event_once() {
         turns.spawn(async move { say.checked(&client).await });
     }
     for turn in 0..8 {
-        cluster.until_begun(&format!("c-{turn}")).await;
+        cluster.until_said(&format!("c-{turn}"), 5).await;
     }
     cluster.kill_gateway(0);
     for (done, _) in turns.join_all().await {

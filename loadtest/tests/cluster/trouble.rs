@@ -35,6 +35,7 @@ async fn twenty(cluster: &Cluster, text: &str) -> JoinSet<()> {
 async fn turns_outlive_a_redis_that_is_away_for_two_lease_times_and_pay_nothing() {
     let cluster = Cluster::setup().start().await;
     let turns = twenty(&cluster, "chunks=60 delay=100").await;
+    cluster.until_said("c-0", 10).await;
     cluster.redis.kill();
     let until = Instant::now() + Duration::from_secs(8);
     tokio::time::sleep_until(until).await;
