@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo dev test build check fmt fmt-check lint purity tidy doc bless deny deps deps-redis rust ci
+.PHONY: help demo dev test chaos build check fmt fmt-check lint purity tidy doc bless deny deps deps-redis rust ci
 
 # rustup's folder is not in the search path of a shell that was open before it was installed, and Debian keeps haproxy
 # in /usr/sbin, where ordinary users do not look.
@@ -33,6 +33,9 @@ test: rust deps build ## all tests; needs redis-server and haproxy and installs 
 	else \
 	    set -x; cargo test $(LOCKED) --workspace; \
 	fi
+
+chaos: rust deps build ## the long rounds that `test` leaves out: 2,000 conversations at once
+	cargo test $(LOCKED) -p relevo-loadtest --test cluster -- --ignored
 
 # Tests of whole processes start the binaries beside them. Bins and tests in one command, so that dependencies are
 # built once, with the features of both.
