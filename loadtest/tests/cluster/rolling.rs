@@ -90,6 +90,9 @@ async fn no_call_fails_while_every_process_is_restarted() {
         "chunks=4 delay=500 nonce={nonce} end=input-required",
         "--text",
         "chunks=5 delay=1200 nonce={nonce}",
+        // Twenty seconds: longer than any lease here.
+        "--text",
+        "chunks=5 delay=4000 nonce={nonce}",
     ];
     let args = |mode, contexts| {
         [
