@@ -69,8 +69,8 @@ pub struct Batch<'a> {
     pub state: TaskState,
     /// Whether it opens the attempt.
     pub open: Open,
-    /// The folded state after the batch, when it is time to keep one.
-    pub snapshot: Option<&'a Folded>,
+    /// The folded state after the batch as JSON, when it is time to keep one.
+    pub snapshot: Option<&'a [u8]>,
     /// The events.
     pub events: &'a [NewEvent],
     /// The agent, whose session a boundary takes back to the turn's start.
@@ -146,10 +146,7 @@ impl Store {
     /// [`StoreError`]; after `Unavailable` the same call resolves it.
     pub async fn emit(&self, batch: &Batch<'_>) -> Result<EmitReply, StoreError> {
         let mut args = self.batch_args(batch);
-        args.push(match batch.snapshot {
-            Some(snapshot) => json("snapshot", snapshot)?,
-            None => Vec::new(),
-        });
+        args.push(batch.snapshot.unwrap_or_default());
         events_args(&mut args, batch.events);
         args.push(batch.agent);
         match batch.session {

@@ -534,9 +534,9 @@ impl Running {
         let nonce = Nonce(entropy::u64());
         let mut after = self.clone();
         after.fold_in(&events, nonce);
-        let snapshot = keep.then(|| after.fold.state());
+        let snapshot = keep.then(|| serde_json::to_vec(after.fold.state()).unwrap());
         let batch = Batch {
-            snapshot,
+            snapshot: snapshot.as_deref(),
             ..self.batch(nonce, open, &events)
         };
         let reply = store.emit(&batch).await.unwrap();

@@ -454,8 +454,9 @@ impl Walk {
         let nonce = Nonce(entropy::u64());
         let mut after = before.clone();
         after.fold_in(&events, nonce);
+        let kept = serde_json::to_vec(after.fold.state()).unwrap();
         let batch = Batch {
-            snapshot: snapshot.then(|| after.fold.state()),
+            snapshot: snapshot.then_some(&kept),
             ..before.batch(nonce, open, &events)
         };
         let reply = self.world.store.emit(&batch).await.unwrap();

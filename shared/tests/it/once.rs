@@ -173,8 +173,9 @@ async fn the_next_attempt_is_handed_the_task_as_it_was_before_the_turn() {
     let events = [turn.event(StreamResponse::ArtifactUpdate(artifact), Class::Normal)];
     let mut after = turn.clone();
     after.fold_in(&events, Nonce(9));
+    let snapshot = serde_json::to_vec(after.fold.state()).unwrap();
     let batch = Batch {
-        snapshot: Some(after.fold.state()),
+        snapshot: Some(&snapshot),
         ..turn.batch(Nonce(9), Open::No, &events)
     };
     assert!(is_done(&world.store.emit(&batch).await.unwrap()));

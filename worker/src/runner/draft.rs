@@ -20,8 +20,10 @@ pub(crate) const BATCH_EVENTS: usize = 64;
 pub(crate) const BATCH_BYTES: usize = 256 << 10;
 /// A snapshot is kept after this many events,
 const SNAPSHOT_EVENTS: u64 = 512;
-/// or this many bytes.
+/// or this many bytes,
 const SNAPSHOT_BYTES: usize = 256 << 10;
+/// but not before this part of what the last one held: all snapshots of a long answer together are a few times its length.
+const SNAPSHOT_PART: usize = 2;
 /// What an event's envelope may need beside its text or bytes.
 const ENVELOPE: usize = 4 << 10;
 
@@ -52,6 +54,8 @@ pub(crate) struct Draft {
     total_events: u64,
     total_bytes: u64,
     since_snapshot: (u64, usize),
+    /// How long the last snapshot was, as far as this attempt knows.
+    snapshot_bytes: usize,
     /// After a boundary the first chunk of every artifact replaces what an earlier attempt left with plain clients.
     replaced: Option<HashSet<String>>,
 }
@@ -93,8 +97,8 @@ pub(crate) struct Ready {
     pub(crate) stamp: u64,
     pub(crate) events: Vec<NewEvent>,
     pub(crate) session: Option<SessionItems>,
-    pub(crate) after: Fold,
-    pub(crate) snapshot: bool,
+    /// The folded task after it as JSON, when it is time to keep one.
+    pub(crate) snapshot: Option<Vec<u8>>,
 }
 
 impl Draft {
@@ -115,6 +119,7 @@ impl Draft {
             total_events: 0,
             total_bytes: 0,
             since_snapshot: (0, 0),
+            snapshot_bytes: 0,
             replaced: None,
         };
         let record = &taken.record;
@@ -265,18 +270,35 @@ impl Draft {
     }
 
     /// Makes the waiting events a batch. It stays the same batch however often it is sent.
-    pub(crate) fn ready(&mut self, nonce: Nonce) -> Result<Ready, FoldError> {
-        self.build(nonce, None)
+    pub(crate) fn ready(&self, nonce: Nonce) -> Result<Ready, FoldError> {
+        let (count, bytes) = self.since_snapshot;
+        let (count, bytes) = (count + self.events.len() as u64, bytes + self.bytes);
+        let due = (count >= SNAPSHOT_EVENTS || bytes >= SNAPSHOT_BYTES) && bytes >= self.snapshot_bytes / SNAPSHOT_PART;
+        // A boundary goes back to the turn's start: nothing before it is worth keeping.
+        let snapshot = if due && self.open == Open::No {
+            serde_json::to_vec(self.fold(nonce)?.state()).ok()
+        } else {
+            None
+        };
+        Ok(Ready {
+            nonce,
+            open: self.open,
+            state: self.state.clone(),
+            stamp: self.stamp,
+            events: self.events.iter().map(|(event, _)| event.clone()).collect(),
+            session: self.session.clone(),
+            snapshot,
+        })
     }
 
-    /// Makes the waiting events and the end a batch.
+    /// Makes the waiting events and the end a batch; with the task after it.
     pub(crate) fn ending(
         &mut self,
         record: &TurnRecord,
         nonce: Nonce,
         close: Close,
         now: u64,
-    ) -> Result<Ready, FoldError> {
+    ) -> Result<(Ready, Folded), FoldError> {
         self.stamp = self.stamp.max(now);
         let mut event = match (close.message, close.reason) {
             (None, Some(reason)) => event::failed(record, reason, self.stamp),
@@ -286,61 +308,66 @@ impl Draft {
             metadata.extend(update.metadata.take().unwrap_or_default());
             update.metadata = Some(metadata);
         }
-        self.build(nonce, Some((event, close.end.state())))
-    }
-
-    fn build(&mut self, nonce: Nonce, end: Option<(Event, TaskState)>) -> Result<Ready, FoldError> {
-        let mut state = self.state.clone();
-        let mut events = self.events.clone();
-        if let Some((event, end)) = end {
-            let kind = Kind {
-                turn: self.number,
-                class: event.class,
-            };
-            events.push((
-                NewEvent {
-                    kind,
-                    bytes: event.bytes(),
-                },
-                event.body,
-            ));
-            state = end;
-        }
-        let mut after = self.written.clone();
-        let at = self.written.at();
-        let mut new = Vec::with_capacity(events.len());
-        for (n, (event, body)) in (1..).zip(events) {
-            after.apply_event(at.after(n, nonce), event.kind, body)?;
-            new.push(event);
-        }
-        let (count, bytes) = self.since_snapshot;
-        let snapshot = count + new.len() as u64 >= SNAPSHOT_EVENTS || bytes + self.bytes >= SNAPSHOT_BYTES;
-        Ok(Ready {
+        let kind = Kind {
+            turn: self.number,
+            class: event.class,
+        };
+        let bytes = event.bytes();
+        let mut after = self.fold(nonce)?;
+        after.apply_event(after.at().after(1, nonce), kind, event.body)?;
+        let mut events: Vec<NewEvent> = self.events.iter().map(|(event, _)| event.clone()).collect();
+        events.push(NewEvent { kind, bytes });
+        let ready = Ready {
             nonce,
             open: self.open,
-            state,
+            state: close.end.state(),
             stamp: self.stamp,
-            events: new,
+            events,
             session: self.session.clone(),
-            after,
-            snapshot,
-        })
+            snapshot: None,
+        };
+        Ok((ready, after.into_state()))
     }
 
-    /// The batch is in the journal.
-    pub(crate) fn written(&mut self, ready: Ready) {
-        let (count, bytes) = self.since_snapshot;
-        self.since_snapshot = if ready.snapshot {
-            (0, 0)
+    /// The task as it is when what waits is written.
+    fn fold(&self, nonce: Nonce) -> Result<Fold, FoldError> {
+        let mut after = self.written.clone();
+        apply(
+            &mut after,
+            nonce,
+            self.events.iter().map(|(event, body)| (event.kind, body.clone())),
+        )?;
+        Ok(after)
+    }
+
+    /// The batch is in the journal. Nothing was added since it was made.
+    pub(crate) fn written(&mut self, ready: &Ready) -> Result<(), FoldError> {
+        let events = std::mem::take(&mut self.events);
+        if let Some(snapshot) = &ready.snapshot {
+            self.since_snapshot = (0, 0);
+            self.snapshot_bytes = snapshot.len();
         } else {
-            (count + ready.events.len() as u64, bytes + self.bytes)
-        };
-        self.written = ready.after;
+            let (count, bytes) = self.since_snapshot;
+            self.since_snapshot = (count + events.len() as u64, bytes + self.bytes);
+        }
         self.open = Open::No;
-        self.events.clear();
         self.session = None;
         self.bytes = 0;
+        apply(
+            &mut self.written,
+            ready.nonce,
+            events.into_iter().map(|(event, body)| (event.kind, body)),
+        )
     }
+}
+
+/// Folds the events of a batch in.
+fn apply(fold: &mut Fold, nonce: Nonce, events: impl Iterator<Item = (Kind, StreamResponse)>) -> Result<(), FoldError> {
+    let at = fold.at();
+    for (n, (kind, body)) in (1..).zip(events) {
+        fold.apply_event(at.after(n, nonce), kind, body)?;
+    }
+    Ok(())
 }
 
 /// The task right after the turn's first event.

@@ -275,8 +275,7 @@ impl TurnRun {
         match reply {
             Ok(EmitReply::Done { now, .. }) => {
                 self.worker.clock.learn(now);
-                self.draft.written(ready);
-                None
+                self.draft.written(&ready).err().map(|error| internal(&error))
             }
             Ok(EmitReply::Session { length }) => {
                 self.draft.drop_session();
@@ -357,8 +356,8 @@ impl TurnRun {
         let now = self.worker.stamp(&self.taken);
         let prev = self.draft.position();
         let nonce = Nonce(entropy::u64());
-        let ready = match self.draft.ending(&self.taken.record, nonce, close, now) {
-            Ok(ready) => ready,
+        let (ready, after) = match self.draft.ending(&self.taken.record, nonce, close, now) {
+            Ok(batch) => batch,
             Err(error) => {
                 tracing::error!(
                     error = &error as &dyn std::error::Error,
@@ -370,7 +369,7 @@ impl TurnRun {
         match write::finish(
             &self.worker.store,
             &self.taken,
-            &ready,
+            (&ready, after),
             prev,
             end,
             &self.worker.settings.keep,

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use relevo_shared::domain::fold::Folded;
 use relevo_shared::domain::position::trim_below;
 use relevo_shared::domain::retry::jitter;
 use relevo_shared::domain::state::End;
 use relevo_shared::platform::entropy;
-use relevo_shared::store::{Batch, EmitReply, Finish, Keep, Open, Retry, Store, StoreError, Taken};
+use relevo_shared::store::{Batch, EmitReply, Finish, Keep, Retry, Store, StoreError, Taken};
 
 use super::draft::Ready;
 
@@ -48,8 +49,7 @@ pub(crate) async fn emit(
     prev: relevo_shared::ids::EntryId,
 ) -> Result<EmitReply, StoreError> {
     let mut batch = batch(taken, ready, prev);
-    // A boundary goes back to the turn's start: nothing before it is worth keeping.
-    batch.snapshot = (ready.snapshot && ready.open == Open::No).then(|| ready.after.state());
+    batch.snapshot = ready.snapshot.as_deref();
     let mut tries = 0;
     loop {
         match store.emit(&batch).await {
@@ -64,16 +64,15 @@ pub(crate) async fn emit(
 pub(crate) async fn finish(
     store: &Store,
     taken: &Taken,
-    ready: &Ready,
+    (ready, mut after): (&Ready, Folded),
     prev: relevo_shared::ids::EntryId,
     end: End,
     keep: &Keep,
 ) -> Result<EmitReply, StoreError> {
-    let mut snapshot = ready.after.state().clone();
-    let history = snapshot.take_messages();
+    let history = after.take_messages();
     let finish = Finish {
         end,
-        snapshot: &snapshot,
+        snapshot: &after,
         history: &history,
         trim_below: trim_below(taken.first),
         keep,

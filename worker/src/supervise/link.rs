@@ -154,6 +154,26 @@ impl Link {
         }
     }
 
+    /// Every message that is there by now, whatever the reactor has noticed; a last `None`: the other end is gone.
+    pub(crate) fn heard(&self) -> Vec<Option<Say>> {
+        let mut all = Vec::new();
+        loop {
+            match receive(self.0.as_fd()) {
+                Ok(Some((what, _))) => all.push(Some(what)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return all,
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::ConnectionReset | io::ErrorKind::Interrupted
+                    ) => {}
+                Ok(None) | Err(_) => {
+                    all.push(None);
+                    return all;
+                }
+            }
+        }
+    }
+
     /// Ends the conversation, whoever else holds this end.
     pub(crate) fn close(&self) {
         let _ = shutdown(&self.0, Shutdown::Both);

@@ -141,7 +141,7 @@ async fn an_agent_that_is_faster_than_redis_waits() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kept_process_serves_its_context_and_no_other() {
+async fn a_kept_process_serves_its_context_until_it_misses_a_turn_or_dies() {
     let (world, mark) = (World::start().await, Mark::new());
     let table = mark.driven("keep = \"10m\"");
     let one = RunningWorker::start_with(&world.redis.url(), &[], &table).await;
@@ -151,6 +151,25 @@ async fn a_kept_process_serves_its_context_and_no_other() {
     assert_eq!(pid(&world.until_over(second.task).await), process);
     let other = world.ask("c-2", "pid end=completed", CrashPolicy::Fail).await;
     assert_ne!(pid(&world.until_over(other.task).await), process);
+
+    // What it says out of turn, and what it missed, make it worthless; so does its death.
+    let chatty = world.ask_again(&first, "pid end=input-required say=late").await;
+    assert_eq!(pid(&world.until_over(chatty.task).await), process);
+    let third = world.ask_again(&first, "pid end=input-required exit=0").await;
+    let next = pid(&world.until_over(third.task).await);
+    assert_ne!(next, process);
+    poll::until("the process is dead", || async {
+        let living = mark.living();
+        if living.iter().any(|line| line.starts_with(&format!("{next} "))) {
+            Err(living.len())
+        } else {
+            Ok(())
+        }
+    })
+    .await;
+    let fourth = world.ask_again(&first, "pid end=input-required").await;
+    let fourth = pid(&world.until_over(fourth.task).await);
+    assert_ne!(fourth, next);
     assert!(one.stop().await);
     mark.until_gone().await;
 }

@@ -10,7 +10,6 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
 use relevo_shared::agents::ProcessConfig;
 use relevo_shared::platform::clock;
 use relevo_shared::platform::tasks::{self, AbortOnDrop, Kind, Tasks};
@@ -232,15 +231,13 @@ impl Child {
         self.told = true;
     }
 
-    /// Whether it lives and has said nothing since its last turn.
+    /// Whether it lives and has said nothing since its last turn. The system is asked, not the reactor, which may not have
+    /// turned since: a process that died before this call is not quiet.
     pub(super) fn is_quiet(&mut self) -> bool {
-        while let Some(heard) = self.link.hear().now_or_never() {
-            self.note(heard.map(|(what, _)| what));
-            if self.fate != Fate::default() {
-                return false;
-            }
+        for what in self.link.heard() {
+            self.note(what);
         }
-        self.fate == Fate::default() && !self.input.is_waiting() && self.lines.next().now_or_never().is_none()
+        self.fate == Fate::default() && !self.input.is_waiting() && self.lines.is_silent()
     }
 
     /// How it ended, and its last words, once its tree is gone.

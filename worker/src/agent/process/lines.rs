@@ -1,6 +1,9 @@
 //! Lines out of a pipe, never more of one in memory than the limit.
 
-use tokio::io::{AsyncBufRead, AsyncBufReadExt as _};
+use std::os::fd::AsFd;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncRead, BufReader};
 
 /// What came.
 #[derive(Debug, PartialEq, Eq)]
@@ -60,10 +63,18 @@ impl<R: AsyncBufRead + Unpin> Lines<R> {
     }
 }
 
+impl<R: AsFd + AsyncRead + Unpin> Lines<BufReader<R>> {
+    /// Whether nothing is there to be read: no byte of a line, and no end.
+    pub(super) fn is_silent(&self) -> bool {
+        let mut pipe = [PollFd::new(self.pipe.get_ref(), PollFlags::IN)];
+        self.begun.is_empty()
+            && self.pipe.buffer().is_empty()
+            && matches!(poll(&mut pipe, Some(&Timespec::default())), Ok(0))
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use tokio::io::BufReader;
-
     use super::*;
 
     async fn all(bytes: &[u8], limit: usize, buffer: usize) -> Vec<Line> {
@@ -95,5 +106,40 @@ mod tests {
                 [Line::TooLong("12345".into()), Line::Whole("6".into())]
             );
         }
+    }
+    #[tokio::test]
+    async fn a_pipe_is_silent_until_a_byte_or_its_end_is_there() {
+        use tokio::net::unix::pipe;
+        for (before, line) in [("", None), ("whole\n", Some(Line::Whole("whole".into())))] {
+            for after in [Some(&b"x"[..]), None] {
+                let (write, read) = pipe::pipe().unwrap();
+                let write = write.into_blocking_fd().unwrap();
+                rustix::io::write(&write, before.as_bytes()).unwrap();
+                let mut lines = Lines::new(BufReader::new(read), 10);
+                if line.is_some() {
+                    assert_eq!(lines.next().await, line);
+                }
+                assert!(lines.is_silent());
+                match after {
+                    Some(bytes) => drop(rustix::io::write(&write, bytes).unwrap()),
+                    None => drop(write),
+                }
+                assert!(!lines.is_silent());
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn what_has_been_read_already_is_not_silence() {
+        let (write, read) = tokio::net::unix::pipe::pipe().unwrap();
+        let write = write.into_blocking_fd().unwrap();
+        let mut lines = Lines::new(BufReader::new(read), 10);
+        rustix::io::write(&write, b"one\ntwo\nth").unwrap();
+        for line in ["one", "two"] {
+            assert_eq!(lines.next().await, Some(Line::Whole(line.into())));
+            assert!(!lines.is_silent());
+        }
+        assert!(futures_util::FutureExt::now_or_never(lines.next()).is_none());
+        assert!(!lines.is_silent());
     }
 }

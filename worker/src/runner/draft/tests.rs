@@ -131,7 +131,7 @@ fn a_batch_stays_the_same_however_often_it_is_made_and_goes_when_it_is_written()
     draft.push(&taken.record, say("a"), 2_000).unwrap();
     let (one, two) = (draft.ready(Nonce(1)).unwrap(), draft.ready(Nonce(1)).unwrap());
     assert_eq!(one.events, two.events);
-    draft.written(one);
+    draft.written(&one).unwrap();
     assert!(draft.is_empty());
     assert_eq!(draft.position(), EntryId { seq: 3, nonce: 1 });
 }
@@ -142,12 +142,12 @@ fn a_cancel_keeps_only_what_opens_the_attempt() {
     let mut draft = Draft::new(&taken, LIMITS, 2_000);
     draft.push(&taken.record, say("a"), 2_000).unwrap();
     draft.drop_waiting();
-    let ready = draft
+    let (ready, after) = draft
         .ending(&taken.record, Nonce(1), Close::plain(End::Canceled), 3_000)
         .unwrap();
     let classes: Vec<Class> = ready.events.iter().map(|e| e.kind.class).collect();
     assert_eq!(classes, [Class::Normal, Class::Terminal]);
-    assert_eq!(ready.after.state().status.state, TaskState::Canceled);
+    assert_eq!(after.status.state, TaskState::Canceled);
 }
 
 #[test]
@@ -219,7 +219,8 @@ fn a_status_without_a_message_leaves_the_message() {
     };
     draft.push(&taken.record, waiting, 2_000).unwrap();
     let ready = draft.ready(Nonce(1)).unwrap();
-    let status = &ready.after.state().status;
+    let after = draft.fold(Nonce(1)).unwrap();
+    let status = &after.state().status;
     assert_eq!(
         (ready.events[2].kind.class, status.state.clone()),
         (Class::Waiting, TaskState::AuthRequired)
@@ -234,7 +235,7 @@ fn an_end_carries_its_metadata_beside_its_reason() {
         metadata: Some(Metadata::from([("k".to_owned(), "v".into())])),
         ..Close::failed(FailReason::AgentError)
     };
-    let ready = Draft::new(&taken, LIMITS, 2_000)
+    let (ready, _) = Draft::new(&taken, LIMITS, 2_000)
         .ending(&taken.record, Nonce(1), close, 3_000)
         .unwrap();
     let text = String::from_utf8_lossy(&ready.events[1].bytes).into_owned();
@@ -242,6 +243,71 @@ fn an_end_carries_its_metadata_beside_its_reason() {
         text.contains(r#""k":"v""#) && text.contains(r#""reason":"agent_error""#),
         "{text}"
     );
+}
+
+/// Writes `count` texts of this size, `per` to a batch; returns after which of them a snapshot was kept.
+fn snapshots(taken: &Taken, count: usize, per: usize, size: usize) -> Vec<usize> {
+    let limits = OutputLimits {
+        events: 1_000_000,
+        bytes: 1 << 30,
+        event_bytes: 1 << 20,
+    };
+    let mut draft = Draft::new(taken, limits, 2_000);
+    let mut kept = Vec::new();
+    let mut whole = String::new();
+    for n in 1..=count {
+        let text = format!("{n}:{}", "x".repeat(size));
+        whole.push_str(&text);
+        draft.push(&taken.record, say(&text), 2_000).unwrap();
+        if n % per == 0 {
+            let ready = draft.ready(Nonce(n as u64)).unwrap();
+            if let Some(snapshot) = &ready.snapshot {
+                let snapshot: Folded = serde_json::from_slice(snapshot).unwrap();
+                let message = snapshot.status.message.unwrap();
+                assert_eq!(message.parts[0].as_text(), Some(whole.as_str()));
+                kept.push(n);
+            }
+            draft.written(&ready).unwrap();
+        }
+    }
+    assert_eq!(
+        draft.written.state().status.message.as_ref().unwrap().parts[0].as_text(),
+        Some(whole.as_str())
+    );
+    kept
+}
+
+#[test]
+fn small_events_are_kept_by_their_count_and_large_ones_by_their_bytes() {
+    assert_eq!(snapshots(&taken(0), 1_100, 10, 1), [520, 1_040]);
+    assert_eq!(snapshots(&taken(0), 10, 1, 90_000), [3, 6, 9]);
+}
+
+#[test]
+fn a_long_answer_is_kept_less_and_less_often() {
+    let kept = snapshots(&taken(0), 4_000, 50, 1_000);
+    assert!((5..12).contains(&kept.len()), "{kept:?}");
+    for pair in kept.windows(2) {
+        // What a reader folds beside the snapshot is never more than half of it, and a batch.
+        assert!(
+            (pair[1] - pair[0]) * 1_000 <= (pair[0] * 1_010 / 2).max(256 << 10) + 50_000,
+            "{kept:?}"
+        );
+    }
+}
+
+#[test]
+fn no_snapshot_is_kept_with_a_boundary() {
+    let taken = taken(1);
+    let mut draft = Draft::new(&taken, LIMITS, 2_000);
+    for _ in 0..600 {
+        draft.push(&taken.record, say("x"), 2_000).unwrap();
+    }
+    let ready = draft.ready(Nonce(1)).unwrap();
+    assert!(ready.snapshot.is_none());
+    draft.written(&ready).unwrap();
+    draft.push(&taken.record, say("x"), 2_000).unwrap();
+    assert!(draft.ready(Nonce(2)).unwrap().snapshot.is_some());
 }
 
 proptest! {
@@ -254,7 +320,7 @@ proptest! {
         draft.push(&taken.record, say(&text), 2_000).unwrap();
         let ready = draft.ready(Nonce(1)).unwrap();
         prop_assert!(ready.events.iter().all(|e| e.bytes.len() <= limits.event_bytes));
-        let message = ready.after.state().status.message.clone().unwrap();
+        let message = draft.fold(Nonce(1)).unwrap().state().status.message.clone().unwrap();
         let read: String = message.parts.iter().filter_map(Part::as_text).collect();
         prop_assert_eq!(read, text);
     }
