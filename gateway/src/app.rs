@@ -31,11 +31,13 @@ use crate::config::Config;
 use crate::drain::Drain;
 use crate::hub::{self, Hub, HubSettings};
 use crate::metrics::GatewayMetrics;
-use crate::operations::agent_card::{agent_card, url_of};
+use crate::operations::agent_card::{address_of, agent_card, url_of};
 use crate::request::SecretKeys;
 use crate::router::router;
 use crate::services::{Inner, Services};
 use crate::transport::card::Card;
+use crate::transport::grpc;
+use accept::{Accepting, Protocol};
 
 /// The condition of readiness that the watch of Redis keeps.
 const REDIS: &str = "redis";
@@ -84,6 +86,7 @@ pub struct App {
     config: Config,
     listener: TcpListener,
     listen: SocketAddr,
+    grpc: Option<(TcpListener, SocketAddr)>,
     admin: Option<(TcpListener, SocketAddr)>,
     registry: Registry,
     readiness: Readiness,
@@ -99,8 +102,11 @@ impl Config {
     /// # Errors
     /// [`BuildError`] names what could not be had.
     pub async fn build(self, shutdown: Shutdown) -> Result<App, BuildError> {
-        let listener = bind("gateway.listen", self.settings.gateway.listen).await?;
-        let listen = listener.local_addr().map_err(BuildError::Address)?;
+        let (listener, listen) = bind_at("gateway.listen", self.settings.gateway.listen).await?;
+        let grpc = match self.settings.gateway.grpc_listen {
+            Some(wanted) => Some(bind_at("gateway.grpc_listen", wanted).await?),
+            None => None,
+        };
         let admin = match self.part {
             Some(_) => None,
             None => Some(self.bind_admin().await?),
@@ -145,6 +151,7 @@ impl Config {
             config: self,
             listener,
             listen,
+            grpc,
             admin,
             registry,
             readiness,
@@ -168,16 +175,25 @@ impl Config {
 
     async fn bind_admin(&self) -> Result<(TcpListener, SocketAddr), BuildError> {
         let wanted = self.settings.admin.listen.unwrap_or(GATEWAY_ADMIN);
-        let listener = bind("admin.listen", wanted).await?;
-        let address = listener.local_addr().map_err(BuildError::Address)?;
-        Ok((listener, address))
+        bind_at("admin.listen", wanted).await
     }
+}
+
+async fn bind_at(setting: &'static str, wanted: SocketAddr) -> Result<(TcpListener, SocketAddr), BuildError> {
+    let listener = bind(setting, wanted).await?;
+    let address = listener.local_addr().map_err(BuildError::Address)?;
+    Ok((listener, address))
 }
 
 impl App {
     /// Where it serves A2A.
     pub fn listen(&self) -> SocketAddr {
         self.listen
+    }
+
+    /// Where it serves gRPC, if it does.
+    pub fn grpc(&self) -> Option<SocketAddr> {
+        self.grpc.as_ref().map(|(_, address)| *address)
     }
 
     /// Where its own admin listener is.
@@ -211,6 +227,7 @@ impl App {
             config,
             listener,
             listen,
+            grpc,
             admin,
             registry,
             readiness,
@@ -232,7 +249,14 @@ impl App {
         if !services.hub.connected(HUB_PATIENCE).await {
             tracing::warn!("no doorbell connection yet; streams are fed by reading until there is one");
         }
-        let accepting = accept::start(listener, router, &services);
+        let mut health = None;
+        let mut accepting = vec![accept::start(listener, Protocol::Http1, router, &services)];
+        if let Some((listener, address)) = grpc {
+            let (router, checks) = grpc::router(&services).await;
+            health = Some(checks);
+            accepting.push(accept::start(listener, Protocol::Http2, router, &services));
+            tracing::info!(%address, "gRPC is served");
+        }
         let ready_file = tokio::select! {
             () = readiness.ready() => match &config.ready_file {
                 Some(path) => Some(ReadyFile::write(path, Some(listen), admin_address)?),
@@ -242,7 +266,7 @@ impl App {
         };
         tracing::info!(%listen, "the gateway is ready");
         shutdown.draining().await;
-        let ended = stop(&services, &shutdown, &tasks, accepting).await;
+        let ended = stop(&services, &shutdown, &tasks, &accepting, health).await;
         drop((ready_file, background, hub, admin));
         match shutdown.failure() {
             Some(failure) => Err(RunError::Failed(failure)),
@@ -259,7 +283,11 @@ impl App {
             .as_ref()
             .map(|url| url.expose().to_owned());
         let url = public.unwrap_or_else(|| url_of(self.listen));
-        Card::new(&agent_card(&self.config.agents, &url))
+        let grpc = self.grpc().map(|listen| {
+            let public = self.config.settings.gateway.grpc_public.clone();
+            public.unwrap_or_else(|| address_of(listen).to_string())
+        });
+        Card::new(&agent_card(&self.config.agents, &url, grpc.as_deref()))
     }
 }
 
@@ -283,17 +311,24 @@ async fn stop(
     services: &Inner,
     shutdown: &Shutdown,
     tasks: &Tasks,
-    accepting: accept::Accepting,
+    accepting: &[Accepting],
+    mut health: Option<grpc::Health>,
 ) -> Result<(), RunError> {
     let drain = &services.settings.drain;
     let begun = Instant::now();
     let closing = begun + drain.deadline / 5 * 4;
     let end = begun + drain.deadline;
+    if let Some(health) = &health {
+        health.leave().await;
+    }
     tokio::select! {
         () = tokio::time::sleep(drain.delay) => {}
         () = shutdown.aborted() => {}
     }
-    accepting.stop();
+    accepting.iter().for_each(Accepting::stop);
+    if let Some(health) = &mut health {
+        health.end().await;
+    }
     services.drain.begin();
     let finish = async {
         if timeout_at(closing, tasks.finished()).await.is_err() {
@@ -308,10 +343,10 @@ async fn stop(
         () = finish => {}
         () = shutdown.aborted() => {}
     }
-    accepting.cut_off();
+    accepting.iter().for_each(Accepting::cut_off);
     // Each ends at its next step; what does not is not waited for.
     let _ = timeout_at(Instant::now() + CUT_OFF, tasks.finished()).await;
-    match accepting.were_cut_off() {
+    match accepting.iter().map(Accepting::were_cut_off).sum() {
         0 => Ok(()),
         cut => Err(RunError::CutOff(cut)),
     }

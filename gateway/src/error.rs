@@ -5,6 +5,7 @@
 //! the operations (which only name what happened) and by the transports (which only write what `body` makes of it).
 
 mod body;
+mod grpc;
 mod plain;
 mod text;
 
@@ -42,6 +43,11 @@ pub(crate) enum Grpc {
 }
 
 impl Grpc {
+    /// As `google.rpc.Code` numbers it.
+    pub(crate) fn number(self) -> i32 {
+        self as i32
+    }
+
     /// As `google.rpc.Code` spells it.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -199,6 +205,16 @@ const STATE_LOST: Row = Row {
     when: "The task disappeared under an open stream or a waiting call: Redis came back with an older state.",
     who: "The client asks for the task; the operator looks at Redis.",
 };
+const MOVED: Row = Row {
+    label: "moved",
+    reason: "STREAM_MOVED",
+    domain: OUR_DOMAIN,
+    code: None,
+    status: StatusCode::SERVICE_UNAVAILABLE,
+    grpc: Grpc::Unavailable,
+    when: "gRPC only: a stream was closed at an event because it is old or the gateway stops. The other bindings just end it.",
+    who: "The client subscribes again with the last position.",
+};
 const INTERNAL: Row = Row {
     label: "internal",
     reason: "INTERNAL_ERROR",
@@ -272,7 +288,7 @@ const BAD_BODY: Row = Row {
 
 /// Every kind of error, in the order of the document.
 #[cfg(test)]
-const CATALOGUE: [&Row; 19] = [
+const CATALOGUE: [&Row; 20] = [
     &PARSE,
     &INVALID_REQUEST,
     &METHOD_NOT_FOUND,
@@ -285,6 +301,7 @@ const CATALOGUE: [&Row; 19] = [
     &RATE_LIMITED,
     &UNAVAILABLE,
     &STATE_LOST,
+    &MOVED,
     &INTERNAL,
     &NO_PATH,
     &METHOD_NOT_ALLOWED,
@@ -353,6 +370,12 @@ pub(crate) enum ApiError {
     /// The task disappeared under an open stream.
     #[error("the state of the task was lost")]
     StateLost(TaskId),
+    /// A stream ends although more will follow; only gRPC has no other way to say it.
+    #[error("the stream was closed by the server")]
+    Moved,
+    /// An event that is stored and cannot be read.
+    #[error("a stored event cannot be read")]
+    Unreadable(#[source] serde_json::Error),
     /// A mistake of ours.
     #[error("internal error")]
     Internal(#[source] StoreError),
@@ -431,7 +454,8 @@ impl ApiError {
             } => &RATE_LIMITED,
             Self::Unavailable { .. } => &UNAVAILABLE,
             Self::StateLost(_) => &STATE_LOST,
-            Self::Internal(_) => &INTERNAL,
+            Self::Moved => &MOVED,
+            Self::Unreadable(_) | Self::Internal(_) => &INTERNAL,
         }
     }
 
@@ -453,21 +477,6 @@ impl ApiError {
         match self {
             Self::Unavailable { retry_after, .. } => Some(retry_after.as_secs().max(1)),
             _ => None,
-        }
-    }
-
-    /// Says in the log what the client is not told.
-    pub(crate) fn log(&self) {
-        match self {
-            Self::Internal(source) => {
-                tracing::error!(error = source as &dyn std::error::Error, "a request failed");
-            }
-            Self::Unavailable { why, source, .. } => {
-                let source = source.as_ref().map(|s| s as &dyn std::error::Error);
-                tracing::warn!(reason = why.label(), error = source, "a request was refused");
-            }
-            Self::StateLost(task) => tracing::warn!(task.id = %task, "a task disappeared under an open stream"),
-            _ => {}
         }
     }
 }

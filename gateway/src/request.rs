@@ -8,6 +8,9 @@ mod message;
 mod reader;
 mod secrets;
 mod tasks;
+#[cfg(test)]
+mod tests;
+mod timestamp;
 
 pub(crate) use message::SendMessage;
 pub(crate) use reader::Violation;
@@ -40,7 +43,7 @@ fn read<T>(params: Value, read: impl FnOnce(&mut Object<'_>, &mut Violations) ->
         _ => return Err(ApiError::invalid("params", "must be an object")),
     };
     let root = Path::Root;
-    let mut object = Object::new(map, &root);
+    let mut object = Object::new(map, &root, &mut violations);
     let request = read(&mut object, &mut violations);
     violations.into_result(request)
 }

@@ -3,6 +3,7 @@
 pub(crate) mod body;
 pub(crate) mod card;
 pub(crate) mod dispatch;
+pub(crate) mod grpc;
 pub(crate) mod jsonrpc;
 pub(crate) mod rest;
 pub(crate) mod sse;

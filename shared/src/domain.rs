@@ -11,3 +11,4 @@ pub mod reason;
 pub mod record;
 pub mod retry;
 pub mod state;
+pub mod wire;

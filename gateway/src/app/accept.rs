@@ -1,15 +1,17 @@
-//! Accepting connections and serving HTTP/1.1 on them, within their limits.
+//! Accepting connections and serving HTTP/1.1 on them, or HTTP/2 for gRPC, within their limits.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::Router;
-use hyper::server::conn::http1;
+use hyper::rt::Executor;
+use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use relevo_shared::platform::metrics::Gauge;
-use relevo_shared::platform::tasks::{self, AbortOnDrop, Kind};
+use relevo_shared::platform::tasks::{self, AbortOnDrop, Kind, Tasks};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
@@ -50,8 +52,60 @@ impl Accepting {
     }
 }
 
+/// What is spoken on a listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Protocol {
+    Http1,
+    Http2,
+}
+
+/// Runs what a connection of HTTP/2 runs beside itself: its requests.
+#[derive(Clone)]
+struct Spawn(Tasks);
+
+impl<F> Executor<F> for Spawn
+where
+    F: Future + Send + 'static,
+    F::Output: Send,
+{
+    fn execute(&self, future: F) {
+        tasks::spawn(&self.0, "grpc", Kind::BestEffort, async move {
+            future.await;
+        });
+    }
+}
+
+enum Http {
+    One(http1::Builder),
+    Two(http2::Builder<Spawn>),
+}
+
+impl Http {
+    fn new(protocol: Protocol, services: &Services) -> Self {
+        let settings = &services.settings.gateway;
+        match protocol {
+            Protocol::Http1 => {
+                let mut http = http1::Builder::new();
+                http.timer(TokioTimer::new())
+                    .header_read_timeout(settings.header_timeout)
+                    .max_buf_size(settings.header_limit.as_len());
+                Self::One(http)
+            }
+            Protocol::Http2 => {
+                let mut http = http2::Builder::new(Spawn(services.tasks.clone()));
+                let head = u32::try_from(settings.header_limit.as_len()).unwrap_or(u32::MAX);
+                http.timer(TokioTimer::new())
+                    .keep_alive_interval(services.settings.stream.keep_alive)
+                    .keep_alive_timeout(settings.header_timeout)
+                    .max_header_list_size(head);
+                Self::Two(http)
+            }
+        }
+    }
+}
+
 struct Server {
-    http: http1::Builder,
+    http: Http,
     service: TowerToHyperService<Router>,
     services: Services,
     phase: watch::Receiver<Phase>,
@@ -59,16 +113,11 @@ struct Server {
 }
 
 /// Begins to accept.
-pub(super) fn start(listener: TcpListener, router: Router, services: &Services) -> Accepting {
-    let settings = &services.settings.gateway;
-    let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new())
-        .header_read_timeout(settings.header_timeout)
-        .max_buf_size(settings.header_limit.as_len());
+pub(super) fn start(listener: TcpListener, protocol: Protocol, router: Router, services: &Services) -> Accepting {
     let (phase, phases) = watch::channel(Phase::Accepting);
     let cut_off = Arc::new(AtomicUsize::new(0));
     let server = Arc::new(Server {
-        http,
+        http: Http::new(protocol, services),
         service: TowerToHyperService::new(router),
         services: Services::clone(services),
         phase: phases,
@@ -141,10 +190,25 @@ async fn connection(server: Arc<Server>, stream: TcpStream, _permit: OwnedSemaph
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(error = &error as &dyn std::error::Error, "TCP_NODELAY cannot be set");
     }
+    let (io, service) = (TokioIo::new(stream), server.service.clone());
+    match &server.http {
+        Http::One(http) => {
+            let connection = http.serve_connection(io, service);
+            serve(&server, connection, http1::Connection::graceful_shutdown).await;
+        }
+        Http::Two(http) => {
+            let connection = http.serve_connection(io, service);
+            serve(&server, connection, http2::Connection::graceful_shutdown).await;
+        }
+    }
+}
+
+/// Drives a connection to its end; `finish` lets it end after what it serves.
+async fn serve<C>(server: &Server, connection: C, finish: impl Fn(Pin<&mut C>))
+where
+    C: Future<Output = hyper::Result<()>>,
+{
     let mut phase = server.phase.clone();
-    let connection = server
-        .http
-        .serve_connection(TokioIo::new(stream), server.service.clone());
     let mut connection = std::pin::pin!(connection);
     let mut wanted = Phase::Stopping;
     loop {
@@ -163,7 +227,7 @@ async fn connection(server: Arc<Server>, stream: TcpStream, _permit: OwnedSemaph
             return;
         }
         // Ends it after the request it serves, at once if there is none.
-        connection.as_mut().graceful_shutdown();
+        finish(connection.as_mut());
         wanted = Phase::Cutting;
     }
 }

@@ -1,4 +1,4 @@
-//! What errors say to people and, in `ErrorInfo.metadata`, to programs.
+//! What errors say to people and, in `ErrorInfo.metadata`, to programs; and what only the log is told.
 
 use serde_json::{Value, json};
 
@@ -51,7 +51,8 @@ impl ApiError {
             }
             Self::Unavailable { why, .. } => why.text().to_owned(),
             Self::StateLost(_) => "The state of the task was lost; ask for it again".to_owned(),
-            Self::Internal(_) => "Internal error".to_owned(),
+            Self::Moved => "The server closes this stream; come back with last-event-id".to_owned(),
+            Self::Unreadable(_) | Self::Internal(_) => "Internal error".to_owned(),
         }
     }
 
@@ -70,6 +71,27 @@ impl ApiError {
                 json!({ "cause": why.label(), "taskId": task.to_string(), "outcome": "unknown" })
             }
             _ => Value::Null,
+        }
+    }
+
+    /// Says in the log what the client is not told.
+    pub(crate) fn log(&self) {
+        match self {
+            Self::Internal(source) => {
+                tracing::error!(error = source as &dyn std::error::Error, "a request failed");
+            }
+            Self::Unreadable(source) => {
+                tracing::error!(
+                    error = source as &dyn std::error::Error,
+                    "a stored event cannot be read"
+                );
+            }
+            Self::Unavailable { why, source, .. } => {
+                let source = source.as_ref().map(|s| s as &dyn std::error::Error);
+                tracing::warn!(reason = why.label(), error = source, "a request was refused");
+            }
+            Self::StateLost(task) => tracing::warn!(task.id = %task, "a task disappeared under an open stream"),
+            _ => {}
         }
     }
 }

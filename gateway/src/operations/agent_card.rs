@@ -8,14 +8,16 @@ use relevo_shared::agents::{AgentConfig, Agents};
 /// The bindings that are served at the same address, the preferred one first.
 const BINDINGS: [&str; 2] = ["JSONRPC", "HTTP+JSON"];
 
-/// What this deployment says about itself at `url`.
-pub(crate) fn agent_card(agents: &Agents, url: &str) -> AgentCard {
+/// What this deployment says about itself at `url`, and at `grpc` if gRPC is served.
+pub(crate) fn agent_card(agents: &Agents, url: &str, grpc: Option<&str>) -> AgentCard {
     let default = agents.default_agent();
+    let mut interfaces = BINDINGS.map(|binding| AgentInterface::new(url, binding)).to_vec();
+    interfaces.extend(grpc.map(|address| AgentInterface::new(address, "GRPC")));
     AgentCard {
         name: default.name.clone(),
         description: default.description.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        supported_interfaces: BINDINGS.map(|binding| AgentInterface::new(url, binding)).to_vec(),
+        supported_interfaces: interfaces,
         capabilities: AgentCapabilities {
             streaming: Some(true),
             push_notifications: Some(false),
@@ -54,12 +56,17 @@ fn skills(agent: &AgentConfig) -> impl Iterator<Item = AgentSkill> {
 
 /// The address that clients on this machine reach a listener at.
 pub(crate) fn url_of(listen: SocketAddr) -> String {
+    format!("http://{}", address_of(listen))
+}
+
+/// The same without a scheme, as gRPC has it.
+pub(crate) fn address_of(listen: SocketAddr) -> SocketAddr {
     let ip = match listen.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
         IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
         ip => ip,
     };
-    format!("http://{}", SocketAddr::new(ip, listen.port()))
+    SocketAddr::new(ip, listen.port())
 }
 
 #[cfg(test)]
@@ -68,7 +75,12 @@ mod tests {
 
     #[test]
     fn the_card_says_where_and_what() {
-        let card = serde_json::to_value(agent_card(&Agents::default(), "https://agents.example.com")).unwrap();
+        let card = serde_json::to_value(agent_card(
+            &Agents::default(),
+            "https://agents.example.com",
+            Some("h:1"),
+        ))
+        .unwrap();
         assert_eq!(card["name"], "demo");
         for (place, binding) in ["JSONRPC", "HTTP+JSON"].into_iter().enumerate() {
             let interface = &card["supportedInterfaces"][place];
@@ -76,6 +88,11 @@ mod tests {
             assert_eq!(interface["protocolBinding"], binding);
             assert_eq!(interface["protocolVersion"], "1.0");
         }
+        let grpc = &card["supportedInterfaces"][2];
+        assert_eq!(
+            (&grpc["url"], &grpc["protocolBinding"]),
+            (&"h:1".into(), &"GRPC".into())
+        );
         assert_eq!(card["capabilities"]["streaming"], true);
         assert_eq!(card["capabilities"]["pushNotifications"], false);
         assert_eq!(card["skills"][0]["id"], "demo");

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use futures_util::Stream;
 use futures_util::stream;
 use relevo_shared::domain::class::{Class, Kind};
-use relevo_shared::domain::event;
+use relevo_shared::domain::{event, wire};
 use relevo_shared::ids::{Cursor, EntryId};
 use relevo_shared::platform::metrics::Gauge;
 use relevo_shared::store::{HistoryLength, StoredTask};
@@ -257,8 +257,7 @@ impl Follow {
 
 /// The event that shows a task.
 pub(super) fn snapshot(task: a2a::Task) -> Bytes {
-    // Maps with string keys and numbers are all there is: this cannot fail.
-    Bytes::from(serde_json::to_vec(&StreamResponse::Task(task)).unwrap_or_default())
+    Bytes::from(wire::to_vec(&StreamResponse::Task(task)))
 }
 
 /// A stream of one event.

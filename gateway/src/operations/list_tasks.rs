@@ -3,7 +3,7 @@
 use a2a::{ListTasksResponse, Task};
 use futures_util::{StreamExt as _, stream};
 use relevo_shared::domain::page::{self, Place};
-use relevo_shared::domain::state;
+use relevo_shared::domain::{state, wire};
 use relevo_shared::store::{HistoryLength, ListFilter};
 
 use super::until_answered;
@@ -99,5 +99,5 @@ fn size(task: &Task, request: &ListTasks) -> usize {
     if request.history == HistoryLength::Latest(0) && !request.include_artifacts {
         return 0;
     }
-    serde_json::to_vec(task).map_or(0, |bytes| bytes.len())
+    wire::to_vec(task).len()
 }

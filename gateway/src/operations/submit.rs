@@ -9,6 +9,7 @@ use relevo_shared::domain::event::{self, Event, timestamp};
 use relevo_shared::domain::fold::Folded;
 use relevo_shared::domain::reason::FailReason;
 use relevo_shared::domain::record::{TurnRecord, VERSION};
+use relevo_shared::domain::wire;
 use relevo_shared::ids::{Cursor, EntryId, Nonce, Partition, TaskId, TurnId};
 use relevo_shared::platform::entropy;
 use relevo_shared::platform::tasks::{self, Kind};
@@ -58,11 +59,8 @@ pub(super) struct Opening {
 impl Opening {
     /// The event that shows the task.
     pub(super) fn into_bytes(self) -> Bytes {
-        let bytes = self.bytes.unwrap_or_else(|| {
-            // Maps with string keys and numbers are all there is: this cannot fail.
-            serde_json::to_vec(&StreamResponse::Task(self.task)).unwrap_or_default()
-        });
-        Bytes::from(bytes)
+        let print = || wire::to_vec(&StreamResponse::Task(self.task));
+        Bytes::from(self.bytes.unwrap_or_else(print))
     }
 }
 

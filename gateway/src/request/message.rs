@@ -21,6 +21,7 @@ const LONGEST_MESSAGE: usize = 256;
 /// Most items of lists of names: media types, extensions, references.
 const MOST_NAMES: usize = 64;
 
+/// ProtoJSON takes both alphabets, with and without padding.
 const LENIENT: GeneralPurposeConfig =
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
 const STANDARD: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, LENIENT);

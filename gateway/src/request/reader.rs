@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
+use chrono::{DateTime, Utc};
 use serde_json::{Map, Value};
 
 use crate::error::ApiError;
@@ -71,15 +72,24 @@ pub(super) struct Object<'a> {
 }
 
 impl<'a> Object<'a> {
-    pub(super) fn new(map: Map<String, Value>, path: &'a Path<'a>) -> Self {
+    /// A field in both spellings is a violation: which of the two counts would be a guess.
+    pub(super) fn new(map: Map<String, Value>, path: &'a Path<'a>, violations: &mut Violations) -> Self {
         let snake = map.keys().any(|key| key.contains('_'));
+        if snake {
+            for key in map
+                .keys()
+                .filter(|key| map.contains_key(&snake_of(key)) && snake_of(key) != **key)
+            {
+                violations.add(&Path::Key(path, key), "is given twice, in two spellings");
+            }
+        }
         Self { map, path, snake }
     }
 
     /// The value as an object; anything else is a violation.
     pub(super) fn from_value(value: Value, path: &'a Path<'a>, violations: &mut Violations) -> Option<Self> {
         if let Value::Object(map) = value {
-            return Some(Self::new(map, path));
+            return Some(Self::new(map, path, violations));
         }
         violations.add(path, "must be an object");
         None
@@ -101,7 +111,7 @@ impl<'a> Object<'a> {
         if found.is_some() || !self.snake {
             return found;
         }
-        self.map.remove(&snake(key))
+        self.map.remove(&snake_of(key))
     }
 
     /// A field that must be there.
@@ -173,6 +183,17 @@ impl<'a> Object<'a> {
         number
     }
 
+    /// A moment.
+    pub(super) fn timestamp(&mut self, key: &str, violations: &mut Violations) -> Option<DateTime<Utc>> {
+        let value = self.take(key)?;
+        let time = value.as_str().and_then(super::timestamp::parse);
+        if time.is_none() {
+            let rule = "must be a UTC time such as 2026-11-30T10:39:06.380Z";
+            violations.add(&self.at(key), rule);
+        }
+        time
+    }
+
     /// True or false.
     pub(super) fn flag(&mut self, key: &str, violations: &mut Violations) -> Option<bool> {
         if let Value::Bool(flag) = self.take(key)? {
@@ -198,7 +219,7 @@ fn whole(number: f64) -> Option<i64> {
 }
 
 /// `contextId` as the proto file spells it: `context_id`.
-fn snake(key: &str) -> String {
+fn snake_of(key: &str) -> String {
     let mut snake = String::with_capacity(key.len() + 4);
     for letter in key.chars() {
         if letter.is_ascii_uppercase() {
@@ -237,7 +258,7 @@ mod tests {
         let Value::Object(map) = value else {
             panic!("not an object")
         };
-        Object::new(map, &Path::Root)
+        Object::new(map, &Path::Root, &mut Violations::default())
     }
 
     #[test]
@@ -248,6 +269,15 @@ mod tests {
         assert_eq!(fields.int32("historyLength", &mut violations), Some(3));
         assert_eq!(fields.int32("pageSize", &mut violations), Some(4));
         assert!(violations.into_result(()).is_ok());
+    }
+
+    #[test]
+    fn a_field_in_both_spellings_is_refused() {
+        let mut violations = Violations::default();
+        let map = Map::from_iter(["contextId", "context_id", "a_b"].map(|key| (key.to_owned(), Value::Null)));
+        Object::new(map, &Path::Root, &mut violations);
+        assert_eq!(violations.0.len(), 1);
+        assert_eq!(violations.0[0].field, "contextId");
     }
 
     #[test]

@@ -113,7 +113,7 @@ impl ListTasks {
             if context_id.as_deref().is_some_and(|id| !is_context_id(id)) {
                 violations.add(&object.at("contextId"), context_rule());
             }
-            if object.take("statusTimestampAfter").is_some() {
+            if object.timestamp("statusTimestampAfter", violations).is_some() {
                 violations.add(&object.at("statusTimestampAfter"), "is not supported by this server");
             }
             Self {

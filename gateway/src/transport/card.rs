@@ -72,8 +72,8 @@ mod tests {
 
     #[test]
     fn a_known_card_is_not_sent_again_and_a_changed_one_is() {
-        let card = Card::new(&agent_card(&Agents::default(), "http://a"));
-        let other = Card::new(&agent_card(&Agents::default(), "http://b"));
+        let card = Card::new(&agent_card(&Agents::default(), "http://a", None));
+        let other = Card::new(&agent_card(&Agents::default(), "http://b", None));
         let etag = card.etag.to_str().unwrap().to_owned();
         assert_eq!(status(&card, &etag), 304);
         assert_eq!(status(&card, &format!("\"x\", W/{etag}")), 304);

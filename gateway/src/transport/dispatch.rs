@@ -1,7 +1,6 @@
 //! From the name of an operation and its parameters as JSON to its answer: the one way that all bindings go.
 
 use a2a::{ListTasksResponse, SendMessageResponse, Task, methods};
-use serde::Serialize;
 use serde_json::Value;
 
 use crate::auth::{Permit, Principal, authorise};
@@ -96,12 +95,6 @@ pub(crate) async fn dispatch(
 /// Everyone is anonymous, in the tenant it names.
 fn permit<R>(tenant: &str) -> Permit<R> {
     authorise(Principal::anonymous(tenant))
-}
-
-/// A result as the bindings that speak JSON send it.
-pub(crate) fn json(value: &impl Serialize) -> Vec<u8> {
-    // Maps with string keys and numbers are all there is: this cannot fail.
-    serde_json::to_vec(value).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -9,9 +9,10 @@ use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::request::Parts;
 use axum::http::{Request, Response};
+use relevo_shared::domain::wire;
 use tokio::time::Instant;
 
-use super::dispatch::{Answer, dispatch, json, known};
+use super::dispatch::{Answer, dispatch, known};
 use super::sse::Wrap;
 use super::{body, call, sse, version};
 use crate::error::{ApiError, Plain, json_response};
@@ -59,9 +60,9 @@ async fn answer(services: &Services, parts: &Parts, call: &Call, bytes: &Bytes) 
             let wrap = Wrap::Rpc(envelope.id);
             return sse::respond(events, wrap, services.settings.stream.keep_alive, observed);
         }
-        Ok(Answer::Sent(sent)) => json(&sent),
-        Ok(Answer::Task(task)) => json(&task),
-        Ok(Answer::Tasks(tasks)) => json(&tasks),
+        Ok(Answer::Sent(sent)) => wire::to_vec(&sent),
+        Ok(Answer::Task(task)) => wire::to_vec(&task),
+        Ok(Answer::Tasks(tasks)) => wire::to_vec(&tasks),
         Err(error) => return refuse(observed, &envelope.id, &error),
     };
     observed.finish("ok");

@@ -9,10 +9,11 @@ use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, Request, Response};
 use bytes::Bytes;
+use relevo_shared::domain::wire;
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
-use super::dispatch::{Answer, dispatch, json};
+use super::dispatch::{Answer, dispatch};
 use super::sse::{self, Wrap};
 use super::{body, call, version};
 use crate::error::{ApiError, Plain, labelled};
@@ -57,9 +58,9 @@ pub(crate) async fn serve(State(services): State<Services>, request: Request<Bod
         Ok(Answer::Stream(events)) => {
             return sse::respond(events, Wrap::Bare, services.settings.stream.keep_alive, observed);
         }
-        Ok(Answer::Sent(sent)) => json(&sent),
-        Ok(Answer::Task(task)) => json(&task),
-        Ok(Answer::Tasks(tasks)) => json(&tasks),
+        Ok(Answer::Sent(sent)) => wire::to_vec(&sent),
+        Ok(Answer::Task(task)) => wire::to_vec(&task),
+        Ok(Answer::Tasks(tasks)) => wire::to_vec(&tasks),
         Err(error) => {
             error.log();
             observed.finish(error.label());

@@ -2,19 +2,23 @@
 
 use std::fmt::Write as _;
 
+use a2a_pb::proto;
 use reqwest::{Method, RequestBuilder, Response};
 use serde_json::{Map, Value, json};
+use tonic::Streaming;
 
 use crate::client::{Client, Stream};
 use crate::gateway::Gateway;
+use crate::grpc_client;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Binding {
     JsonRpc,
     Rest,
+    Grpc,
 }
 
-pub const ALL: [Binding; 2] = [Binding::JsonRpc, Binding::Rest];
+pub const ALL: [Binding; 3] = [Binding::JsonRpc, Binding::Rest, Binding::Grpc];
 
 /// What an error says on every binding.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,12 +37,13 @@ pub type Outcome = Result<Value, Refusal>;
 pub struct Caller {
     pub binding: Binding,
     pub client: Client,
+    grpc: grpc_client::Client,
 }
 
 /// A stream on any binding.
-pub struct Feed {
-    binding: Binding,
-    stream: Stream,
+pub enum Feed {
+    Sse(Binding, Stream),
+    Grpc(Streaming<proto::StreamResponse>),
 }
 
 impl Caller {
@@ -46,11 +51,15 @@ impl Caller {
         Self {
             binding,
             client: gateway.client(),
+            grpc: grpc_client::Client::new(gateway.grpc),
         }
     }
 
     /// The answer of a call that answers once.
     pub async fn call(&self, method: &str, params: Value) -> Outcome {
+        if self.binding == Binding::Grpc {
+            return self.grpc.call(method, params).await;
+        }
         let response = self.send(method, params, None).await;
         self.outcome(response).await
     }
@@ -63,12 +72,12 @@ impl Caller {
 
     /// Opens a stream, at a position if one is given.
     pub async fn open(&self, method: &str, params: Value, cursor: Option<&str>) -> Result<Feed, Refusal> {
+        if self.binding == Binding::Grpc {
+            return self.grpc.open(method, params, cursor).await.map(Feed::Grpc);
+        }
         let response = self.send(method, params, cursor).await;
         if response.headers()["content-type"] == "text/event-stream" {
-            return Ok(Feed {
-                binding: self.binding,
-                stream: Stream::of(response),
-            });
+            return Ok(Feed::Sse(self.binding, Stream::of(response)));
         }
         match self.outcome(response).await {
             Err(refusal) => Err(refusal),
@@ -80,6 +89,7 @@ impl Caller {
         let mut request = match self.binding {
             Binding::JsonRpc => self.client.request(method, &params),
             Binding::Rest => self.rest(method, params),
+            Binding::Grpc => panic!("gRPC has a client of its own"),
         };
         if let Some(cursor) = cursor {
             request = request.header("last-event-id", cursor);
@@ -102,6 +112,7 @@ impl Caller {
                 assert_eq!(error["code"], status.as_u16(), "{error}");
                 Err(refusal(&error, &error["details"]))
             }
+            Binding::Grpc => panic!("gRPC has a client of its own"),
         }
     }
 
@@ -156,12 +167,18 @@ impl Caller {
 impl Feed {
     /// The next event with its position; `None` at the end.
     pub async fn next(&mut self) -> Option<(Value, String)> {
-        let frame = self.stream.next().await?;
-        let event = match self.binding {
-            Binding::JsonRpc => frame.result(),
-            Binding::Rest => frame.json(),
-        };
-        Some((event, frame.cursor()))
+        match self {
+            Self::Grpc(stream) => stream.message().await.unwrap().as_ref().map(grpc_client::event),
+            Self::Sse(binding, stream) => {
+                let frame = stream.next().await?;
+                let event = if *binding == Binding::Rest {
+                    frame.json()
+                } else {
+                    frame.result()
+                };
+                Some((event, frame.cursor()))
+            }
+        }
     }
 
     /// All events to the end.
@@ -211,7 +228,9 @@ impl Names {
             Value::Array(items) => items.into_iter().map(|item| self.replace(item)).collect(),
             Value::Object(members) => {
                 let named = |(name, member)| (name, self.replace(member));
-                Value::Object(members.into_iter().map(named).collect())
+                // gRPC cannot tell an empty list from none.
+                let told = |(name, member): &(String, Value)| name != "artifacts" || *member != json!([]);
+                Value::Object(members.into_iter().filter(told).map(named).collect())
             }
             other => other,
         }

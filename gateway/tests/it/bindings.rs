@@ -129,7 +129,6 @@ async fn the_other_ways_to_send(story: &mut Story<'_>) {
         { "raw": "AP/+", "mediaType": "image/png", "filename": "a.png" },
         { "url": "https://example.com/x" },
         { "data": { "a": [true, null, "x"] }, "metadata": { "k": "v" } },
-        { "data": null },
     ]);
     let sent = story.ask("immediate", "SendMessage", params).await;
     let task = id_of(&sent["task"]);
@@ -183,7 +182,7 @@ async fn the_refusals(story: &mut Story<'_>, task: &str) {
         story.ask("wrong", "ListTasks", params).await;
     }
     for (name, value) in [
-        ("messageId", json!("")),
+        ("messageId", json!("a\u{1}b")),
         ("parts", json!([])),
         ("contextId", json!("a/b")),
         ("taskId", json!("nothing")),

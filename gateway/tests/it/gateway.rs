@@ -16,6 +16,7 @@ use crate::hand::Hand;
 
 pub struct Gateway {
     pub listen: SocketAddr,
+    pub grpc: SocketAddr,
     pub admin: SocketAddr,
     pub shutdown: Shutdown,
     running: Option<Handle<Result<(), RunError>>>,
@@ -32,13 +33,14 @@ impl Gateway {
         let base = [
             ("redis.url", redis),
             ("gateway.listen", "127.0.0.1:0"),
+            ("gateway.grpc_listen", "127.0.0.1:0"),
             ("admin.listen", "127.0.0.1:0"),
         ];
         let set = |loader: Loader, (key, value): &(&str, &str)| loader.set(*key, *value);
         let loader = base.iter().chain(settings).fold(Loader::new(), set);
         let shutdown = Shutdown::new();
         let app: App = Config::load(loader).unwrap().build(shutdown.clone()).await.unwrap();
-        let (listen, admin) = (app.listen(), app.admin().unwrap());
+        let (listen, grpc, admin) = (app.listen(), app.grpc().unwrap(), app.admin().unwrap());
         let readiness = app.readiness().clone();
         let running = tasks::spawn(&Tasks::new(Shutdown::new()), "gateway", Kind::BestEffort, async move {
             app.run().await
@@ -46,6 +48,7 @@ impl Gateway {
         readiness.ready().await;
         Self {
             listen,
+            grpc,
             admin,
             shutdown,
             running: Some(running),

@@ -23,6 +23,8 @@ mod crowd;
 mod doorbell;
 mod drain;
 mod gateway;
+mod grpc;
+mod grpc_client;
 mod hand;
 mod hostile;
 mod keyed;

@@ -10,6 +10,7 @@ use super::class::Class;
 use super::reason::FailReason;
 use super::record::TurnRecord;
 use super::state::End;
+use super::wire;
 use crate::ids::{Cursor, TaskId, TurnId};
 
 /// Metadata key of everything about attempts and cursors.
@@ -29,8 +30,7 @@ pub struct Event {
 impl Event {
     /// The bytes that are stored and sent, once and for all.
     pub fn bytes(&self) -> Vec<u8> {
-        // Maps with string keys and numbers are all there is: this cannot fail.
-        serde_json::to_vec(&self.body).unwrap_or_default()
+        wire::to_vec(&self.body)
     }
 }
 

@@ -96,7 +96,9 @@ fn chunk(id: &str, text: &str, append: bool) -> Item {
 fn appends(ready: &Ready) -> Vec<bool> {
     let read = |event: &NewEvent| -> Option<bool> {
         let value: serde_json::Value = serde_json::from_slice(&event.bytes).unwrap();
-        value["artifactUpdate"]["append"].as_bool()
+        let update = value["artifactUpdate"].as_object()?;
+        // What is false is not printed.
+        Some(update.get("append").is_some_and(|append| append == true))
     };
     ready.events.iter().filter_map(read).collect()
 }

@@ -27,6 +27,12 @@ crate::settings! {
         /// The address clients reach the gateway at, written into the agent card: http:// or https://, without a slash
         /// at its end. Unset: built from `listen`, which is wrong behind a proxy.
         public_url: Option<ServiceUrl> = "",
+        /// Address and port of the gRPC listener (HTTP/2 without TLS); port 0 takes a free one. Unset: gRPC is not served.
+        /// It has a port of its own, so that a proxy can treat it as HTTP/2.
+        grpc_listen: Option<SocketAddr> = "",
+        /// Where clients reach the gRPC listener, as `host:port`, written into the agent card. Unset: built from
+        /// `grpc_listen`, which is wrong behind a proxy.
+        grpc_public: Option<String> = "",
         /// Web pages that may call the gateway from a browser, by their origins such as `https://app.example.com`; `*`
         /// alone allows every page. Empty: no page may; the agent card is public and readable from any. Whoever may open
         /// an allowed page can send what that page sends.
@@ -40,7 +46,7 @@ crate::settings! {
         /// How long an operation that waits for no turn may take, its body included, before it is answered 408 or 503.
         /// Blocking sends and streams have bounds of their own.
         request_timeout: Duration = "30s",
-        /// Open connections at once; further ones wait to be accepted. Each stream holds one, and each takes a file
+        /// Open connections at once, on each listener; further ones wait to be accepted. Each stream holds one, and each takes a file
         /// descriptor.
         max_connections: NonZeroUsize = "10000",
     }
@@ -60,6 +66,18 @@ impl Validate for GatewaySettings {
             let rule = "must start with http:// or https://, without credentials and without a slash at its end";
             errors.require(web, "gateway.public_url", url, rule);
         }
+        let address = |text: &str| {
+            let port = text.rsplit_once(':').filter(|(host, _)| !host.is_empty());
+            port.is_some_and(|(host, port)| {
+                port.parse::<u16>().is_ok_and(|port| port > 0) && !host.contains(['/', '@', ' '])
+            })
+        };
+        errors.require(
+            self.grpc_public.as_deref().is_none_or(address),
+            "gateway.grpc_public",
+            &self.grpc_public,
+            "must be host:port, without a scheme",
+        );
         let origins = self.cors_origins.iter().all(|origin| is_origin(origin)) || self.cors_origins == ["*"];
         errors.require(
             origins,
@@ -248,6 +266,24 @@ mod tests {
         ] {
             let found = errors_with(&[("gateway.cors_origins", origins)]).len();
             assert_eq!(found, errors, "{origins}");
+        }
+    }
+
+    #[test]
+    fn the_address_of_grpc_has_no_scheme() {
+        for (address, errors) in [
+            ("agents.example.com:443", 0),
+            ("[::1]:41245", 0),
+            ("https://agents.example.com:443", 1),
+            ("agents.example.com", 1),
+            (":443", 1),
+            ("agents.example.com:0", 1),
+        ] {
+            assert_eq!(
+                errors_with(&[("gateway.grpc_public", address)]).len(),
+                errors,
+                "{address}"
+            );
         }
     }
 

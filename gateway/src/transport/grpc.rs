@@ -1,0 +1,221 @@
+//! gRPC: `lf.a2a.v1.A2AService` on a listener of its own. Metadata stands for the headers of the other bindings, a status
+//! with `google.rpc` details for their errors.
+
+mod health;
+mod params;
+mod stream;
+
+use a2a::methods;
+use a2a_pb::pbconv::{to_proto_list_tasks_response, to_proto_send_message_response, to_proto_task};
+use a2a_pb::proto::a2a_service_server::{A2aService, A2aServiceServer};
+use a2a_pb::proto::{
+    AgentCard, CancelTaskRequest, DeleteTaskPushNotificationConfigRequest, GetExtendedAgentCardRequest,
+    GetTaskPushNotificationConfigRequest, GetTaskRequest, ListTaskPushNotificationConfigsRequest,
+    ListTaskPushNotificationConfigsResponse, ListTasksRequest, ListTasksResponse, SendMessageRequest,
+    SendMessageResponse, SubscribeToTaskRequest, Task, TaskPushNotificationConfig,
+};
+use axum::Router;
+use axum::http::HeaderMap;
+use tokio::time::Instant;
+use tonic::metadata::{MetadataMap, MetadataValue};
+use tonic::{Request, Response, Status};
+
+use super::dispatch::{Answer, dispatch};
+use super::{call, version};
+use crate::error::ApiError;
+use crate::observe::Observed;
+use crate::services::Services;
+pub(crate) use health::Health;
+use params::{Params, Tenant};
+use stream::{Events, RESUME};
+
+const EXTENSIONS: &str = "a2a-extensions";
+
+/// Everything that the listener serves: the operations and the health of the process.
+pub(crate) async fn router(services: &Services) -> (Router, Health) {
+    let limit = services.settings.gateway.body_limit.as_len();
+    let service = A2aServiceServer::new(Grpc(Services::clone(services))).max_decoding_message_size(limit);
+    let (reporter, checks) = tonic_health::server::health_reporter();
+    let health = Health::serving(reporter).await;
+    let router = Router::new()
+        .route_service("/lf.a2a.v1.A2AService/{method}", service)
+        .route_service("/grpc.health.v1.Health/{method}", checks)
+        .fallback(async || {
+            let unknown = ApiError::MethodNotFound(String::new());
+            unknown.to_grpc().into_http::<axum::body::Body>()
+        });
+    (router, health)
+}
+
+struct Grpc(Services);
+
+/// An answer, and what was watched on the way to it.
+struct Answered {
+    answer: Answer,
+    observed: Observed,
+    resume: bool,
+}
+
+impl Grpc {
+    async fn answer<R: Params>(&self, method: &'static str, request: Request<R>) -> Result<Answered, Status> {
+        let received = Instant::now();
+        let mut observed = Observed::new(&self.0.metrics, method, received);
+        let (metadata, _, request) = request.into_parts();
+        let headers: &HeaderMap = metadata.as_ref();
+        let call = call(&self.0, headers, received);
+        let answered = match version::check(headers, None) {
+            // Boxed: the futures of all operations together are large.
+            Ok(()) => Box::pin(dispatch(&self.0, &call, method, request.params())).await,
+            Err(error) => Err(error),
+        };
+        match answered {
+            Ok(answer) => Ok(Answered {
+                answer,
+                observed,
+                resume: wants_cursors(&metadata),
+            }),
+            Err(error) => {
+                error.log();
+                observed.finish(error.label());
+                Err(error.to_grpc())
+            }
+        }
+    }
+
+    /// An answer of one message.
+    async fn once<R: Params, T>(
+        &self,
+        method: &'static str,
+        request: Request<R>,
+        read: impl FnOnce(Answer) -> Option<T>,
+    ) -> Result<Response<T>, Status> {
+        let mut answered = self.answer(method, request).await?;
+        answered.observed.finish("ok");
+        read(answered.answer).map(Response::new).ok_or_else(mismatch)
+    }
+
+    async fn stream<R: Params>(&self, method: &'static str, request: Request<R>) -> Result<Response<Events>, Status> {
+        let Answered {
+            answer,
+            observed,
+            resume,
+        } = self.answer(method, request).await?;
+        let Answer::Stream(events) = answer else {
+            return Err(mismatch());
+        };
+        let mut response = Response::new(stream::events(events, resume, observed));
+        if resume {
+            let active = MetadataValue::from_static(RESUME);
+            response.metadata_mut().insert(EXTENSIONS, active);
+        }
+        Ok(response)
+    }
+}
+
+/// Whether the client has switched on the extension that puts positions into events.
+fn wants_cursors(metadata: &MetadataMap) -> bool {
+    metadata
+        .get_all(EXTENSIONS)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|list| list.split(','))
+        .any(|uri| uri.trim() == RESUME)
+}
+
+/// An operation that answers in another form than its method has: a mistake of ours.
+fn mismatch() -> Status {
+    ApiError::MethodNotFound(String::new()).to_grpc()
+}
+
+fn task(answer: Answer) -> Option<Task> {
+    match answer {
+        Answer::Task(task) => Some(to_proto_task(&task)),
+        Answer::Sent(_) | Answer::Tasks(_) | Answer::Stream(_) => None,
+    }
+}
+
+/// Of an operation that is always refused.
+fn never<T>(_: Answer) -> Option<T> {
+    None
+}
+
+#[tonic::async_trait]
+impl A2aService for Grpc {
+    type SendStreamingMessageStream = Events;
+    type SubscribeToTaskStream = Events;
+
+    async fn send_message(
+        &self,
+        request: Request<SendMessageRequest>,
+    ) -> Result<Response<SendMessageResponse>, Status> {
+        let sent = |answer| match answer {
+            Answer::Sent(sent) => Some(to_proto_send_message_response(&sent)),
+            Answer::Task(_) | Answer::Tasks(_) | Answer::Stream(_) => None,
+        };
+        self.once(methods::SEND_MESSAGE, request, sent).await
+    }
+
+    async fn send_streaming_message(&self, request: Request<SendMessageRequest>) -> Result<Response<Events>, Status> {
+        self.stream(methods::SEND_STREAMING_MESSAGE, request).await
+    }
+
+    async fn get_task(&self, request: Request<GetTaskRequest>) -> Result<Response<Task>, Status> {
+        self.once(methods::GET_TASK, request, task).await
+    }
+
+    async fn list_tasks(&self, request: Request<ListTasksRequest>) -> Result<Response<ListTasksResponse>, Status> {
+        let tasks = |answer| match answer {
+            Answer::Tasks(tasks) => Some(to_proto_list_tasks_response(&tasks)),
+            Answer::Task(_) | Answer::Sent(_) | Answer::Stream(_) => None,
+        };
+        self.once(methods::LIST_TASKS, request, tasks).await
+    }
+
+    async fn cancel_task(&self, request: Request<CancelTaskRequest>) -> Result<Response<Task>, Status> {
+        self.once(methods::CANCEL_TASK, request, task).await
+    }
+
+    async fn subscribe_to_task(&self, request: Request<SubscribeToTaskRequest>) -> Result<Response<Events>, Status> {
+        self.stream(methods::SUBSCRIBE_TO_TASK, request).await
+    }
+
+    async fn create_task_push_notification_config(
+        &self,
+        request: Request<TaskPushNotificationConfig>,
+    ) -> Result<Response<TaskPushNotificationConfig>, Status> {
+        let request = request.map(|request| Tenant(request.tenant));
+        self.once(methods::CREATE_PUSH_CONFIG, request, never).await
+    }
+
+    async fn get_task_push_notification_config(
+        &self,
+        request: Request<GetTaskPushNotificationConfigRequest>,
+    ) -> Result<Response<TaskPushNotificationConfig>, Status> {
+        let request = request.map(|request| Tenant(request.tenant));
+        self.once(methods::GET_PUSH_CONFIG, request, never).await
+    }
+
+    async fn list_task_push_notification_configs(
+        &self,
+        request: Request<ListTaskPushNotificationConfigsRequest>,
+    ) -> Result<Response<ListTaskPushNotificationConfigsResponse>, Status> {
+        let request = request.map(|request| Tenant(request.tenant));
+        self.once(methods::LIST_PUSH_CONFIGS, request, never).await
+    }
+
+    async fn get_extended_agent_card(
+        &self,
+        request: Request<GetExtendedAgentCardRequest>,
+    ) -> Result<Response<AgentCard>, Status> {
+        let request = request.map(|request| Tenant(request.tenant));
+        self.once(methods::GET_EXTENDED_AGENT_CARD, request, never).await
+    }
+
+    async fn delete_task_push_notification_config(
+        &self,
+        request: Request<DeleteTaskPushNotificationConfigRequest>,
+    ) -> Result<Response<()>, Status> {
+        let request = request.map(|request| Tenant(request.tenant));
+        self.once(methods::DELETE_PUSH_CONFIG, request, never).await
+    }
+}
