@@ -63,10 +63,10 @@ impl RedisArgs {
     }
 }
 
-/// Connects with settings that are known.
+/// Connects with settings that are known. A Redis that no cluster has used is not laid out but reported.
 pub(crate) async fn connect(settings: &Settings, agents: &Agents) -> Result<Cluster, Problem> {
     let metrics = StoreMetrics::register(&Registry::new()).map_err(anyhow::Error::from)?;
-    let store = Store::connect(&ConnectOptions::from_settings(&settings.redis), metrics).await?;
+    let store = Store::connect_existing(&ConnectOptions::from_settings(&settings.redis), metrics).await?;
     Ok(Cluster {
         store,
         pools: agents.pools(),

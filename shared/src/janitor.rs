@@ -12,6 +12,9 @@ pub use metrics::JanitorMetrics;
 
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+
 use crate::domain::due::{Verdict, judge};
 use crate::ids::{ContextKey, Partition};
 use crate::platform::{clock, entropy};
@@ -21,6 +24,10 @@ use crate::store::{Keep, Retry, Settled, Store, StoreError, Swept};
 const PASS: Duration = Duration::from_secs(1);
 /// Most contexts and most expired members per look.
 const BATCH: usize = 100;
+/// Most looks at one partition per pass: what 2,500 ended turns a second leave behind is a few looks at each of 64 partitions.
+const LOOKS: usize = 20;
+/// How many members are deleted at a time.
+const PURGES: usize = 16;
 
 /// What the janitor needs to know.
 #[derive(Debug, Clone)]
@@ -61,58 +68,137 @@ impl Janitor {
                 () = &mut stop => return,
                 () = tokio::time::sleep(Duration::from_millis(wait)) => {}
             }
-            if let Err(error) = self.pass().await {
+            // A pass may be left anywhere: each of its steps is one script.
+            let passed = tokio::select! {
+                () = &mut stop => return,
+                passed = self.pass() => passed,
+            };
+            if let Err(error) = passed {
                 tracing::debug!(error = &error as &dyn std::error::Error, "the janitor could not look");
             }
         }
     }
 
-    /// Looks at every partition that nobody has looked at within the second.
+    /// Looks at every partition that nobody has looked at within the second, and again at those that had more to do than fits
+    /// into one look, in turns, so that none of them keeps the others waiting.
     ///
     /// # Errors
     /// [`StoreError`] when Redis is away; the next pass goes on.
     pub async fn pass(&self) -> Result<(), StoreError> {
-        for partition in self.store.unswept().await? {
-            self.go_on(self.look_after(partition).await, "a partition cannot be looked at")?;
+        let (mut full, mut restarted) = (Vec::new(), false);
+        for _ in 0..LOOKS {
+            // Asked anew each time: while some are worked off, the second is over for the others.
+            let fresh = self.store.unswept().await?;
+            full.retain(|partition| !fresh.contains(partition));
+            let looks = fresh.into_iter().map(|partition| (partition, false));
+            let looks: Vec<_> = looks
+                .chain(full.into_iter().map(|partition| (partition, true)))
+                .collect();
+            full = Vec::new();
+            for (partition, go_on) in looks {
+                let looked = self.look_after(partition, go_on).await;
+                let looked = self.unless_unreadable(looked, || "a partition cannot be looked at".to_owned())?;
+                let Some(swept) = looked.flatten() else { continue };
+                restarted |= swept.restarted;
+                if swept.due.len() >= BATCH || swept.expired.len() >= BATCH {
+                    full.push(partition);
+                }
+            }
+            if std::mem::take(&mut restarted) {
+                self.examine().await?;
+            }
+            if full.is_empty() {
+                break;
+            }
+            tokio::task::yield_now().await;
         }
         Ok(())
     }
 
-    async fn look_after(&self, partition: Partition) -> Result<(), StoreError> {
-        let ttl = self.settings.lease_ttl_ms;
-        match self.store.sweep(partition, ttl, BATCH, &self.settings.pools).await? {
-            Some(swept) => self.tidy(partition, swept).await,
-            None => Ok(()),
+    async fn look_after(&self, partition: Partition, go_on: bool) -> Result<Option<Swept>, StoreError> {
+        let (ttl, pools) = (self.settings.lease_ttl_ms, &self.settings.pools);
+        let swept = self.store.sweep(partition, ttl, BATCH, go_on, pools).await?;
+        if let Some(swept) = &swept {
+            self.tidy(partition, swept).await?;
         }
+        Ok(swept)
+    }
+
+    /// Another server answers than before: what was checked when this process started is checked again.
+    async fn examine(&self) -> Result<(), StoreError> {
+        let found = match self.store.preflight().await {
+            Ok(found) => found,
+            Err(error) if error.retry() == Retry::Later => return Err(error),
+            Err(error) => {
+                self.metrics.restarted("unfit");
+                let error = &error as &dyn std::error::Error;
+                tracing::error!(error, "redis is another server than before, and must not be used");
+                return Ok(());
+            }
+        };
+        self.metrics.restarted("fit");
+        tracing::warn!(
+            run_id = found.run_id,
+            "redis is another server than before, or was restarted"
+        );
+        for warning in found.warnings {
+            tracing::warn!("redis: {warning}");
+        }
+        Ok(())
     }
 
     /// What cannot be read must not keep the rest waiting: it is counted and told. A Redis that is away ends the pass.
-    fn go_on(&self, outcome: Result<(), StoreError>, what: &str) -> Result<(), StoreError> {
+    fn unless_unreadable<T>(
+        &self,
+        outcome: Result<T, StoreError>,
+        what: impl FnOnce() -> String,
+    ) -> Result<Option<T>, StoreError> {
         match outcome {
             Err(error) if error.retry() == Retry::Never => {
                 self.metrics.recovered("unreadable");
-                tracing::error!(error = &error as &dyn std::error::Error, "{what}");
-                Ok(())
+                tracing::error!(error = &error as &dyn std::error::Error, "{}", what());
+                Ok(None)
             }
-            other => other,
+            other => other.map(Some),
         }
     }
 
-    async fn tidy(&self, partition: Partition, swept: Swept) -> Result<(), StoreError> {
+    async fn tidy(&self, partition: Partition, swept: &Swept) -> Result<(), StoreError> {
         for pool in &swept.waiting {
             // Best effort: nothing else waits because a bell cannot be rung.
             drop(self.store.ring(pool, partition, swept.now).await);
         }
         for context in &swept.due {
             let outcome = self.look_at(partition, context).await;
-            self.go_on(outcome, &format!("the due context {context} cannot be judged"))?;
-        }
-        for member in &swept.expired {
-            let purged = self.store.purge(partition, member, &self.settings.keep).await;
-            if matches!(purged, Ok(true)) {
-                self.metrics.purged();
+            let judged = self.unless_unreadable(outcome, || format!("the due context {context} cannot be judged"))?;
+            if judged.is_none() {
+                let outcome = self.store.put_off_context(partition, context).await;
+                self.unless_unreadable(outcome, || format!("the due context {context} cannot be put off"))?;
             }
-            self.go_on(purged.map(drop), &format!("{member} cannot be deleted"))?;
+        }
+        let mut purges = FuturesUnordered::new();
+        for member in &swept.expired {
+            if purges.len() >= PURGES {
+                purges.next().await.unwrap_or(Ok(()))?;
+            }
+            purges.push(self.purge(partition, member));
+        }
+        while let Some(purged) = purges.next().await {
+            purged?;
+        }
+        Ok(())
+    }
+
+    async fn purge(&self, partition: Partition, member: &str) -> Result<(), StoreError> {
+        let outcome = self.store.purge(partition, member, &self.settings.keep).await;
+        let purged = self.unless_unreadable(outcome, || format!("{member} cannot be deleted"))?;
+        match purged {
+            Some(true) => self.metrics.purged(),
+            Some(false) => {}
+            None => {
+                let outcome = self.store.put_off_member(partition, member).await;
+                self.unless_unreadable(outcome, || format!("{member} cannot be put off"))?;
+            }
         }
         Ok(())
     }

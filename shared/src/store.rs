@@ -16,6 +16,7 @@ mod journal;
 mod keys;
 mod layout;
 mod leases;
+mod listing;
 mod metrics;
 mod overview;
 mod reference;
@@ -40,6 +41,7 @@ pub use idempotency::{Reservation, Reserved};
 pub use journal::{Batch, EmitReply, Finish, JournalRead, NewEvent, Open, SessionItems};
 pub use keys::{Keys, documented as documented_keys};
 pub use leases::{Held, LeaseClient, Renewed};
+pub use listing::{ListFilter, Listed};
 pub use metrics::StoreMetrics;
 pub use overview::{Overview, RunningTurn};
 pub use reference::{keys_table, scripts_table};
@@ -48,7 +50,7 @@ pub use script::{SCRIPTS, ScriptText};
 pub use settle::{ContextView, LiveTurn, SettleEnd, Settled};
 pub use subscriber::{Heard, Subscriber, SubscriberHandle};
 pub use sweep::Swept;
-pub use tasks::{HistoryLength, ListFilter, Listed, StoredTask};
+pub use tasks::{HistoryLength, StoredTask};
 pub use turns::{Refused, Submit, Submitted, Take, Taken, Took};
 pub use workers::WorkerSeen;
 
@@ -80,27 +82,43 @@ impl std::fmt::Debug for Store {
 }
 
 impl Store {
-    /// Connects, checks that this Redis can be used (version, eviction, layout) and returns the handle.
+    /// Connects, checks that this Redis can be used (version, eviction, layout) and returns the handle. An empty Redis is laid
+    /// out: this is for the processes of a cluster.
     ///
     /// # Errors
     /// [`StoreError`]: unreachable, or a reason why this Redis must not be used.
     pub async fn connect(options: &ConnectOptions, metrics: StoreMetrics) -> Result<Self, StoreError> {
+        let store = Self::open(options, metrics)?;
+        store.preflight().await?;
+        store.agree_on_layout().await?;
+        Ok(store)
+    }
+
+    /// The same for a cluster that exists, without ever laying out a Redis: this is for the tools of an operator.
+    ///
+    /// # Errors
+    /// [`StoreError`]: unreachable, no cluster has used this Redis, or a reason why it must not be used.
+    pub async fn connect_existing(options: &ConnectOptions, metrics: StoreMetrics) -> Result<Self, StoreError> {
+        let store = Self::open(options, metrics)?;
+        store.preflight().await?;
+        store.find_layout().await?;
+        Ok(store)
+    }
+
+    fn open(options: &ConnectOptions, metrics: StoreMetrics) -> Result<Self, StoreError> {
         let layout = Layout::new(options.partitions).map_err(|source| StoreError::Refused {
             rule: source.to_string(),
         })?;
         let link = Link::open(options)?;
         let keys = Keys::new(&options.prefix, layout)?;
-        let store = Self {
+        Ok(Self {
             inner: Arc::new(Inner {
                 link,
                 keys,
                 scripts: Scripts::new(),
                 metrics,
             }),
-        };
-        store.preflight().await?;
-        store.agree_on_layout().await?;
-        Ok(store)
+        })
     }
 
     /// Where everything lies.

@@ -21,7 +21,7 @@ use relevo_shared::platform::tasks::{self, AbortOnDrop, Kind, Tasks};
 use relevo_shared::platform::{entropy, tasks::spawn_thread};
 use relevo_shared::store::{ConnectOptions, Keep, LeaseClient, RedisClock, Store, StoreError, StoreMetrics, millis};
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, oneshot, watch};
 
 use crate::agent::Agent;
 use crate::agent::demo::Demo;
@@ -44,6 +44,8 @@ const LOOKED: Duration = Duration::from_secs(10);
 const HAND_OVER_RESERVE: Duration = Duration::from_secs(5);
 /// What telling Redis needs of it, beside the time that the slowest agent may take to stop.
 const REDIS_RESERVE: Duration = Duration::from_secs(1);
+/// How long the renewal thread may take to end: it may be inside a call to a Redis that does not answer.
+const RENEWAL_ENDS: Duration = Duration::from_secs(2);
 
 /// A worker cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -163,7 +165,7 @@ impl App {
             metrics,
             hand_over: HandOver(told),
             slots: Arc::new(Semaphore::new(slots)),
-            last_attempt: AtomicBool::new(false),
+            last_attempt: Arc::new(Semaphore::new(1)),
         });
         Ok(Self {
             worker,
@@ -221,29 +223,27 @@ impl App {
             every: self.settings.lease.renew_every(),
             stop: Arc::clone(&stop),
         };
-        let renewing = spawn_thread(&self.tasks, "renew", Kind::Essential, move || renewal.work())?;
+        let (renews, renewed) = oneshot::channel::<()>();
+        let renewing = spawn_thread(&self.tasks, "renew", Kind::Essential, move || {
+            let _renews = renews;
+            renewal.work();
+        })?;
         let _admin = self.serve_admin()?;
         let _beside = self.beside(&heartbeat);
         let _ready = self.write_ready_file().await?;
         tracing::info!(worker.id = %self.worker.id, "taking turns");
 
-        let takers: Vec<_> = self
-            .pools
-            .iter()
-            .map(|pool| {
-                let taking = Arc::clone(&self.worker).take_turns(pool.clone());
-                tasks::spawn(&self.tasks, "take", Kind::Essential, taking)
-            })
-            .collect();
+        let taking = Arc::clone(&self.worker).take_turns(self.pools.clone());
+        let taking = tasks::spawn(&self.tasks, "take", Kind::Essential, taking);
         shutdown.draining().await;
-        for taker in takers {
-            taker.join().await;
-        }
+        taking.join().await;
         let clean = self.drain(&shutdown).await;
         stop.store(true, Ordering::Release);
         renewing.thread().unpark();
         drop(self.worker.store.worker_left(&self.worker.id).await);
-        drop(tokio::task::spawn_blocking(move || renewing.join()).await);
+        if tokio::time::timeout(RENEWAL_ENDS, renewed).await.is_err() {
+            tracing::warn!("the renewal thread waits for redis: the process ends without it");
+        }
         Ok(clean && shutdown.failure().is_none())
     }
 

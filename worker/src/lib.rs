@@ -7,6 +7,8 @@
 pub mod agent;
 mod app;
 mod config;
+#[cfg(test)]
+mod fixture;
 mod metrics;
 mod runner;
 pub mod supervise;

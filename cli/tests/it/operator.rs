@@ -1,13 +1,38 @@
 //! `relevo status` and `relevo config` against a Redis of the test.
 
+use relevo_shared::platform::config::Settings;
+use relevo_shared::platform::metrics::Registry;
+use relevo_shared::store::{ConnectOptions, Store, StoreMetrics};
 use relevo_testkit::RedisServer;
 use serde_json::Value;
 
 use crate::command::{run, run_with, scratch};
 
+/// What the first process of a cluster does.
+fn lay_out(url: &str) {
+    let options = ConnectOptions {
+        url: url.to_owned(),
+        ..ConnectOptions::from_settings(&Settings::default().redis)
+    };
+    let metrics = StoreMetrics::register(&Registry::new()).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.unwrap().block_on(Store::connect(&options, metrics)).unwrap();
+}
+
+#[test]
+fn a_redis_that_no_cluster_has_used_is_reported_and_left_as_it_is() {
+    let redis = RedisServer::start();
+    for command in [&["status"][..], &["dead", "list"]] {
+        let said = run(&[command, &["--redis", &redis.url()]].concat()).with(1);
+        assert!(said.stderr.contains("no cluster has used this Redis"), "{said:?}");
+    }
+    assert_eq!(redis.cli(&["DBSIZE"]).trim(), "0");
+}
+
 #[test]
 fn the_state_of_an_idle_cluster_is_shown() {
     let redis = RedisServer::start();
+    lay_out(&redis.url());
     let status = run(&["status", "--redis", &redis.url()]).with(0);
     assert!(status.stdout.contains("backlog: 0 turns"), "{status:?}");
     let status = run(&["status", "--json", "--redis", &redis.url()]).with(0);
@@ -23,6 +48,7 @@ fn a_password_is_never_shown() {
     let redis = RedisServer::builder().setting("requirepass", "hunter2").tcp().start();
     let address = redis.addr().unwrap();
     let right = format!("redis://:hunter2@{address}");
+    lay_out(&right);
     let wrong = format!("redis://:hunter3@{address}");
     let odd = format!("redis+odd://:hunter2@{address}");
     for (url, code) in [(&right, 0), (&wrong, 1), (&odd, 64)] {
@@ -55,6 +81,7 @@ fn a_cluster_must_be_named() {
     assert!(status.stderr.contains("--redis URL"), "{status:?}");
     run(&["status", "--redis", "redis://h", "--data-dir", "d"]).with(2);
     let redis = RedisServer::start();
+    lay_out(&redis.url());
     run_with(&["status"], &[("RELEVO_REDIS_URL", &redis.url())]).with(0);
 }
 

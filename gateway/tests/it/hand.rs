@@ -1,7 +1,7 @@
 //! A worker played by hand: takes turns and writes their events, exactly when the test wants it.
 
 use a2a::{Message, StreamResponse, TaskState};
-use relevo_shared::domain::class::{Class, Kind};
+use relevo_shared::domain::class::Class;
 use relevo_shared::domain::event::{self, Event, agent_message};
 use relevo_shared::domain::fold::{Entry, Fold, Folded};
 use relevo_shared::domain::position::trim_below;
@@ -122,19 +122,15 @@ impl Turn {
             if let StreamResponse::StatusUpdate(update) = &event.body {
                 self.state = update.status.state.clone();
             }
-            let kind = Kind {
-                turn: self.taken.number,
-                class: event.class,
-            };
-            let bytes = event.bytes();
+            let event = NewEvent::new(self.taken.number, &event);
             self.fold
                 .apply(&Entry {
                     id: self.prev.after(place, nonce),
-                    kind,
-                    bytes: bytes.clone(),
+                    kind: event.kind,
+                    bytes: event.bytes.clone(),
                 })
                 .unwrap();
-            new.push(NewEvent { kind, bytes });
+            new.push(event);
         }
         (new, nonce)
     }

@@ -203,6 +203,18 @@ pub fn valid_through(update: &TaskStatusUpdateEvent) -> Option<Cursor> {
     facts.get("validThrough")?.as_str()?.parse().ok()
 }
 
+/// The time of the status (ms) that an event brings; an artifact brings none.
+pub fn status_time(body: &StreamResponse) -> Option<u64> {
+    let status = match body {
+        StreamResponse::Task(task) => &task.status,
+        StreamResponse::StatusUpdate(update) => &update.status,
+        StreamResponse::Message(_) | StreamResponse::ArtifactUpdate(_) => return None,
+    };
+    status
+        .timestamp
+        .and_then(|at| u64::try_from(at.timestamp_millis()).ok())
+}
+
 /// The attempt number of a boundary.
 pub fn attempt(update: &TaskStatusUpdateEvent) -> Option<u64> {
     update.metadata.as_ref()?.get(RESUME)?.get("attempt")?.as_u64()

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{ContextKey, ScopeKey, TaskId, TurnId};
 
-/// The version that this build writes. Readers accept it and the one before.
+/// The version that this build writes. Readers accept it and those before; a record of a later version is left alone, for a process
+/// that knows it.
 pub const VERSION: u32 = 1;
 
 /// What happens to a turn whose attempt crashed after its agent began.

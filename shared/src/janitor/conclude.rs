@@ -1,9 +1,8 @@
 //! Carrying out a verdict: queue the turn again, look later, or end it with the events and the snapshot that belong to it.
 
-use crate::domain::class::Kind;
 use crate::domain::due::{Verdict, crashed, handed_back};
 use crate::domain::event;
-use crate::domain::fold::{Entry, Fold};
+use crate::domain::fold::Fold;
 use crate::domain::position::trim_below;
 use crate::domain::reason::FailReason;
 use crate::domain::state::End;
@@ -88,17 +87,9 @@ pub async fn conclude(
     let stamp = view.now.max(stored.updated);
     let nonce = Nonce(entropy::u64());
     let event = closing_event(live, conclusion, stamp);
-    let kind = Kind {
-        turn: live.number,
-        class: event.class,
-    };
-    let entry = Entry {
-        id: live.last.after(1, nonce),
-        kind,
-        bytes: event.bytes(),
-    };
+    let new = NewEvent::new(live.number, &event);
     let mut fold = Fold::resume(live.last, live.number, stored.folded, None);
-    fold.apply(&entry)
+    fold.apply_event(live.last.after(1, nonce), new.kind, event.body)
         .map_err(|e| StoreError::Refused { rule: e.to_string() })?;
     let mut snapshot = fold.into_state();
     let history = snapshot.take_messages();
@@ -108,10 +99,7 @@ pub async fn conclude(
         only_expired: conclusion.only_expired,
         nonce,
         stamp,
-        events: &[NewEvent {
-            kind,
-            bytes: entry.bytes,
-        }],
+        events: &[new],
         snapshot: &snapshot,
         history: &history,
         trim_below: trim_below(live.first),
@@ -134,16 +122,9 @@ pub async fn cancel_idle(store: &Store, stored: &StoredTask, keep: &Keep) -> Res
     let stamp = stored.now.max(stored.updated);
     let nonce = Nonce(entropy::u64());
     let event = event::ended_task(stored.task, &stored.context_id, End::Canceled, stamp);
-    let kind = Kind {
-        turn: stored.number,
-        class: event.class,
-    };
-    let new = NewEvent {
-        kind,
-        bytes: event.bytes(),
-    };
+    let new = NewEvent::new(stored.number, &event);
     let mut fold = Fold::resume(stored.last, stored.number, stored.folded.clone(), None);
-    fold.apply_event(stored.last.after(1, nonce), kind, event.body)
+    fold.apply_event(stored.last.after(1, nonce), new.kind, event.body)
         .map_err(|e| StoreError::Refused { rule: e.to_string() })?;
     let mut snapshot = fold.into_state();
     let history = snapshot.take_messages();

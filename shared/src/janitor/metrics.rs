@@ -5,6 +5,8 @@ crate::metrics! {
     pub struct JanitorMetrics {
         /// Turns that the janitor settled, by what it did with them.
         recovered: CounterVec = "relevo_janitor_recovered_total" ["outcome"],
+        /// How often another Redis server answered than before (a restart or a failover), by whether it may be used.
+        restarted: CounterVec = "relevo_janitor_redis_restarts_total" ["outcome"],
         /// Tasks, contexts and journals that were deleted because their retention had passed.
         purged: Counter = "relevo_janitor_purged_total",
     }
@@ -13,6 +15,10 @@ crate::metrics! {
 impl JanitorMetrics {
     pub(super) fn recovered(&self, outcome: &str) {
         self.recovered.with_label_values(&[outcome]).inc();
+    }
+
+    pub(super) fn restarted(&self, outcome: &str) {
+        self.restarted.with_label_values(&[outcome]).inc();
     }
 
     pub(super) fn purged(&self) {

@@ -41,6 +41,8 @@ pub use sections::{
     LogFormat, LogSettings, RedisSettings, RetentionSettings, SECTIONS, SecretSettings, SendSettings, Settings,
     StreamSettings, TurnSettings, WORKER_ADMIN, WorkerSettings,
 };
+#[cfg(test)]
+pub(crate) use sections::{MOST_BYTES, MOST_EVENTS};
 pub use size::ByteSize;
 pub use source::Source;
 pub use types::{Secret, ServiceUrl};

@@ -49,52 +49,54 @@ impl Store {
     }
 
     /// A waiter with a connection of its own.
-    pub fn bell_waiter(&self, pool: &str) -> BellWaiter {
+    pub fn bell_waiter(&self) -> BellWaiter {
         BellWaiter {
             store: self.clone(),
-            key: self.keys().bell(pool),
             connection: None,
         }
     }
 }
 
-/// Waits for the bell on a dedicated connection.
+/// Waits for bells on a dedicated connection.
 pub struct BellWaiter {
     store: Store,
-    key: String,
     connection: Option<MultiplexedConnection>,
 }
 
 impl std::fmt::Debug for BellWaiter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("BellWaiter")
-            .field("key", &self.key)
-            .finish_non_exhaustive()
+        f.write_str("BellWaiter")
     }
 }
 
 impl BellWaiter {
-    /// Waits up to `limit` for a partition. A call that is given up may swallow a bell: the janitor rings again.
+    /// Waits up to `limit` for a partition of any of these pools; when several ring, of the first. A call that is given up may
+    /// swallow a bell: the janitor rings again.
     ///
     /// # Errors
     /// [`StoreError`]; the connection is dropped then.
-    pub async fn wait(&mut self, limit: Duration) -> Result<Option<Partition>, StoreError> {
-        let answer = self.wait_once(limit).await;
+    pub async fn wait(&mut self, pools: &[String], limit: Duration) -> Result<Option<(String, Partition)>, StoreError> {
+        let keys: Vec<String> = pools.iter().map(|pool| self.store.keys().bell(pool)).collect();
+        let answer = self.wait_once(&keys, limit).await;
         if answer.is_err() {
             self.connection = None;
         }
         let value = answer.map_err(|source| StoreError::from_redis("BZPOPMIN", source))?;
-        Ok(member(&value, 1).filter(|p| p.0 < self.store.partitions()))
+        let Some(partition) = member(&value, 1).filter(|p| p.0 < self.store.partitions()) else {
+            return Ok(None);
+        };
+        let rung = text_at(&value, 0).and_then(|rung| keys.iter().position(|key| *key == rung));
+        Ok(rung.and_then(|at| pools.get(at)).map(|pool| (pool.clone(), partition)))
     }
 
-    async fn wait_once(&mut self, limit: Duration) -> Result<Value, RedisError> {
+    async fn wait_once(&mut self, keys: &[String], limit: Duration) -> Result<Value, RedisError> {
         // Taken out while it waits: a wait that is given up must not leave its reply to the next one.
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
             None => self.store.link().dedicated(limit).await?,
         };
         let mut pop = command("BZPOPMIN");
-        pop.arg(&self.key).arg(limit.as_secs_f64());
+        pop.arg(keys).arg(limit.as_secs_f64());
         let value = connection.send_packed_command(&pop).await?.extract_error()?;
         self.connection = Some(connection);
         Ok(value)
@@ -102,6 +104,10 @@ impl BellWaiter {
 }
 
 fn member(value: &Value, at: usize) -> Option<Partition> {
+    text_at(value, at)?.parse().ok().map(Partition)
+}
+
+fn text_at(value: &Value, at: usize) -> Option<String> {
     let Value::Array(values) = value else { return None };
-    text(values.get(at)?)?.parse().ok().map(Partition)
+    text(values.get(at)?)
 }

@@ -214,7 +214,7 @@ fn client(options: &ConnectOptions) -> Result<Client, StoreError> {
 /// What a look at the server found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Preflight {
-    /// Identity of the running server; another one means a restart or a failover.
+    /// Identity of the running server; another one means a restart or a failover, after which the janitor looks anew.
     pub run_id: String,
     /// What works but should be known.
     pub warnings: Vec<String>,
@@ -226,6 +226,25 @@ impl Store {
         self.link()
             .query(lane, command)
             .await
+            .map_err(|source| StoreError::from_redis(what, source))
+    }
+
+    /// Many commands over an exclusive connection.
+    pub(super) async fn pipelined(
+        &self,
+        what: &'static str,
+        pipeline: &Pipeline,
+        count: usize,
+    ) -> Result<Vec<Value>, StoreError> {
+        // Big reads have a connection to themselves: they must not hold up the scripts.
+        let mut connection = self.link().exclusive().await?;
+        let answer = connection.send_packed_commands(pipeline, 0, count).await;
+        if answer.is_err() {
+            // A connection that broke or timed out must not go back to the pool.
+            drop(deadpool_redis::Connection::take(connection));
+        }
+        answer
+            .and_then(every)
             .map_err(|source| StoreError::from_redis(what, source))
     }
 
@@ -265,15 +284,6 @@ impl Store {
         }
         let run_id = field("run_id").unwrap_or_else(|| "unknown".to_owned());
         Ok(Preflight { run_id, warnings })
-    }
-
-    /// The identity of the running server.
-    ///
-    /// # Errors
-    /// [`StoreError`] when it cannot be asked.
-    pub async fn run_id(&self) -> Result<String, StoreError> {
-        let info = self.info("server").await?;
-        Ok(info_field(&info, "run_id").unwrap_or_else(|| "unknown".to_owned()))
     }
 
     /// How full Redis is: used memory over `maxmemory`; `None` without a limit.

@@ -4,7 +4,6 @@ use redis::Value;
 
 use super::connection::command;
 use super::script::text;
-use super::turns::read_json;
 use super::{Store, StoreError};
 use crate::domain::record::TurnRecord;
 use crate::ids::{Partition, TurnId};
@@ -45,7 +44,7 @@ impl Store {
                 return Err(StoreError::corrupt("dead letters", "not a list"));
             };
             for row in rows {
-                dead.push(dead_turn(row)?);
+                dead.push(self.dead_letter(row)?);
             }
         }
         dead.sort_unstable_by_key(|turn| std::cmp::Reverse(turn.at));
@@ -67,33 +66,36 @@ impl Store {
         let Value::Array(rows) = answer else {
             return Err(StoreError::corrupt("dead letters", "not a list"));
         };
-        let all = rows.into_iter().map(dead_turn).collect::<Result<Vec<_>, _>>()?;
+        let all = rows
+            .into_iter()
+            .map(|row| self.dead_letter(row))
+            .collect::<Result<Vec<_>, _>>()?;
         Ok(all.into_iter().find(|dead| dead.record.turn == turn))
     }
-}
 
-fn dead_turn(row: Value) -> Result<DeadTurn, StoreError> {
-    let wrong = || StoreError::corrupt("dead letter", "not readable");
-    let Value::Array(row) = row else { return Err(wrong()) };
-    let [id, Value::Array(fields)] = row.as_slice() else {
-        return Err(wrong());
-    };
-    let at = text(id)
-        .and_then(|id| id.split_once('-').and_then(|(ms, _)| ms.parse().ok()))
-        .ok_or_else(wrong)?;
-    let field = |name: &str| {
-        fields.chunks(2).find_map(|pair| match pair {
-            [key, value] if text(key).as_deref() == Some(name) => Some(value),
-            _ => None,
+    fn dead_letter(&self, row: Value) -> Result<DeadTurn, StoreError> {
+        let wrong = || StoreError::corrupt("dead letter", "not readable");
+        let Value::Array(row) = row else { return Err(wrong()) };
+        let [id, Value::Array(fields)] = row.as_slice() else {
+            return Err(wrong());
+        };
+        let at = text(id)
+            .and_then(|id| id.split_once('-').and_then(|(ms, _)| ms.parse().ok()))
+            .ok_or_else(wrong)?;
+        let field = |name: &str| {
+            fields.chunks(2).find_map(|pair| match pair {
+                [key, value] if text(key).as_deref() == Some(name) => Some(value),
+                _ => None,
+            })
+        };
+        let reason = field("reason").and_then(text).ok_or_else(wrong)?;
+        let Some(Value::BulkString(record)) = field("r") else {
+            return Err(wrong());
+        };
+        Ok(DeadTurn {
+            at,
+            reason,
+            record: self.read_record(record)?,
         })
-    };
-    let reason = field("reason").and_then(text).ok_or_else(wrong)?;
-    let Some(Value::BulkString(record)) = field("r") else {
-        return Err(wrong());
-    };
-    Ok(DeadTurn {
-        at,
-        reason,
-        record: read_json("dead letter", record)?,
-    })
+    }
 }

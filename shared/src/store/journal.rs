@@ -5,14 +5,18 @@ use redis::Value;
 
 use super::connection::command;
 use super::retention::Keep;
-use super::script::{Args, Name, Reply, text};
+use super::script::{Args, MAX_BYTES, Name, Reply, text};
 use super::turns::json;
 use super::{Store, StoreError};
 use crate::domain::class::{Class, Kind};
+use crate::domain::event::{self, Event};
 use crate::domain::fold::{Entry, Folded};
 use crate::domain::position::read_is_continuous;
 use crate::domain::state::{self, End};
 use crate::ids::{ContextKey, EntryId, Epoch, LeaseToken, Nonce, Partition, TaskId, TurnId};
+
+/// What a call holds beside events, items and snapshot: ids, kinds and counts.
+const FRAME: usize = 256 << 10;
 
 /// An event ready to be appended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +25,27 @@ pub struct NewEvent {
     pub kind: Kind,
     /// The bytes that everyone receives.
     pub bytes: Vec<u8>,
+    /// The time of the status that it brings (ms), by which tasks are listed; none without a status.
+    pub status_at: Option<u64>,
+}
+
+impl NewEvent {
+    /// An event of a task's `turn`-th turn.
+    pub fn new(turn: u32, event: &Event) -> Self {
+        Self::with_bytes(turn, event, event.bytes())
+    }
+
+    /// The same for a caller that has made its bytes already.
+    pub fn with_bytes(turn: u32, event: &Event, bytes: Vec<u8>) -> Self {
+        Self {
+            kind: Kind {
+                turn,
+                class: event.class,
+            },
+            bytes,
+            status_at: event::status_time(&event.body),
+        }
+    }
 }
 
 /// Whether a batch opens its attempt.
@@ -69,7 +94,8 @@ pub struct Batch<'a> {
     pub state: TaskState,
     /// Whether it opens the attempt.
     pub open: Open,
-    /// The folded state after the batch as JSON, when it is time to keep one.
+    /// The folded state after the batch as JSON, when it is time to keep one. One that is too large for a call is left out:
+    /// readers fold the journal instead.
     pub snapshot: Option<&'a [u8]>,
     /// The events.
     pub events: &'a [NewEvent],
@@ -82,7 +108,7 @@ pub struct Batch<'a> {
 /// Items for the session of an agent in a context.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SessionItems {
-    /// How long it must be before.
+    /// How long it must be before; in a batch that opens a later attempt, how long it was when the turn began.
     pub expect: u64,
     /// JSON, in order.
     pub items: Vec<Vec<u8>>,
@@ -139,6 +165,20 @@ pub enum JournalRead {
     Gap,
 }
 
+impl Batch<'_> {
+    /// Whether a snapshot of this length fits into the call.
+    fn has_room_for(&self, snapshot: usize) -> bool {
+        let events: usize = self.events.iter().map(|event| event.bytes.len()).sum();
+        let items: usize = self
+            .session
+            .iter()
+            .flat_map(|session| &session.items)
+            .map(Vec::len)
+            .sum();
+        events + items + snapshot <= MAX_BYTES - FRAME
+    }
+}
+
 impl Store {
     /// Appends a batch. Safe to send twice.
     ///
@@ -146,7 +186,14 @@ impl Store {
     /// [`StoreError`]; after `Unavailable` the same call resolves it.
     pub async fn emit(&self, batch: &Batch<'_>) -> Result<EmitReply, StoreError> {
         let mut args = self.batch_args(batch);
-        args.push(batch.snapshot.unwrap_or_default());
+        let status = batch.events.iter().rev().find_map(|event| event.status_at);
+        args.push(
+            batch
+                .snapshot
+                .filter(|s| batch.has_room_for(s.len()))
+                .unwrap_or_default(),
+        )
+        .push(status.map(|at| at.to_string()).unwrap_or_default());
         events_args(&mut args, batch.events);
         args.push(batch.agent);
         match batch.session {
@@ -157,7 +204,7 @@ impl Store {
                 }
             }
             None => {
-                args.number(0).number(0);
+                args.push("").number(0);
             }
         }
         let reply = self.run(Name::Emit, batch.partition, &args).await?;

@@ -208,19 +208,19 @@ pub fn documented() -> Vec<KeyDoc> {
         doc(
             "turn:<id>",
             "hash",
-            "`r` record (JSON), `k` task, `n` turn number, `f` first entry, `e`/`q` queue entry and queue, `charged`, `handbacks`, `opened`, `begun`, `slen` session length at the turn's start",
+            "`r` record (JSON), `k` task, `n` turn number, `f` first entry, `e`/`q` queue entry and queue, `charged`, `handbacks`, `opened`, `begun`, `slen` session length at the turn's start, `sn` nonce of the last batch of session items without events",
             "reduced to `f`, `n` at the end and gone 10 min later",
         ),
         doc(
             "ctx:<context>",
             "hash",
-            "`id` the client's name, `scope`, `turn` live turn, `ep` epoch, `pep` the epoch before, `tok` lease token, `until` lease end (Redis ms), `wk` worker, `cancel`, `at` retry time, `act` last activity, `s:<agent>` an agent with a session",
+            "`id` the client's name, `scope`, `turn` live turn, `ep` epoch, `pep` the epoch before, `tok` lease token, `until` lease end (Redis ms), `wk` worker, `cancel`, `at` retry time, `s:<agent>` an agent with a session",
             "in `retain`",
         ),
         doc(
             "due",
             "zset",
-            "every context with a live turn; score = Redis ms at which someone must look",
+            "every context with a live turn; score = Redis ms at which someone must look; one that cannot be judged is put off for a minute",
             "one member per live turn",
         ),
         doc(
@@ -280,8 +280,8 @@ pub fn documented() -> Vec<KeyDoc> {
         doc(
             "retain",
             "zset",
-            "`t:<task>` and `c:<context>` by the Redis ms at which they are deleted",
-            "one member per ended task or idle context",
+            "`t:<task>`, `c:<context>` and `j:<task>` (only the journal) by the Redis ms at which they are deleted; what cannot be deleted is put off for a minute",
+            "at most two members per task without a turn, one per idle context",
         ),
         doc(
             "turns:dead",

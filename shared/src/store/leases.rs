@@ -31,10 +31,10 @@ pub struct Held {
 pub struct Renewed {
     /// Redis ms.
     pub now: u64,
-    /// Contexts that are leased to someone else, or to nobody.
-    pub lost: Vec<ContextKey>,
-    /// Contexts whose turn was cancelled.
-    pub canceled: Vec<ContextKey>,
+    /// Leases that are someone else's by now, or nobody's. By token: one worker may hold an old and a current one of a context.
+    pub lost: Vec<LeaseToken>,
+    /// Leases whose turn was cancelled.
+    pub canceled: Vec<LeaseToken>,
 }
 
 /// Renews leases from a plain thread.
@@ -98,11 +98,11 @@ impl LeaseClient {
             return Err(reply.unknown());
         }
         let now = reply.parsed()?;
-        let keys = |texts: Vec<String>| texts.into_iter().map(ContextKey::from_text).collect();
+        let tokens = |texts: Vec<String>| texts.into_iter().map(LeaseToken::from_text).collect();
         Ok(Renewed {
             now,
-            lost: keys(reply.texts()?),
-            canceled: keys(reply.texts()?),
+            lost: tokens(reply.texts()?),
+            canceled: tokens(reply.texts()?),
         })
     }
 

@@ -11,12 +11,18 @@ crate::metrics! {
         script_seconds: HistogramVec = "relevo_store_script_seconds" ["script", "outcome"] in FAST,
         /// Doorbells that Redis refused to publish; readers find their events in the journal within seconds.
         doorbells_refused: Counter = "relevo_store_doorbells_refused_total",
+        /// Turn records met that are of a later version than this process knows, and left alone: an upgrade is half done.
+        newer_records: Counter = "relevo_store_newer_records_total",
     }
 }
 
 impl StoreMetrics {
     pub(super) fn doorbell_refused(&self) {
         self.doorbells_refused.inc();
+    }
+
+    pub(super) fn newer_record(&self) {
+        self.newer_records.inc();
     }
 
     pub(super) fn script(&self, script: &str, outcome: &str, took: Duration) {

@@ -66,9 +66,18 @@ scripts! {
     ReadContext = "read_context",
     ReadTask = "read_task",
     Sweep = "sweep",
+    PutOff = "put_off",
     Purge = "purge",
     Ring = "ring",
     Layout = "layout",
+}
+
+impl Name {
+    /// Whether it writes a turn's or a task's end. One that was refused for its size would be refused for ever, and with it
+    /// everything that waits for the context: whatever a task has grown to, its end is written.
+    const fn is_end(self) -> bool {
+        matches!(self, Self::Finish | Self::SettleEnd | Self::Close)
+    }
 }
 
 impl ScriptText {
@@ -131,10 +140,11 @@ pub(crate) struct Args {
     listed: usize,
 }
 
-/// The most values and bytes of one call: Lua cannot unpack more than some thousand values, and a long script holds up everyone.
+/// The most values of one call beside those of lists: Lua cannot unpack more than some thousand values.
 const MAX_VALUES: usize = 1_000;
-const MAX_BYTES: usize = 64 << 20;
-/// The most messages that one call adds to a history. A turn must be able to end whatever it said: one message per event.
+/// The most bytes and list items of one call: a long script holds up everyone. An end is exempt ([`Name::is_end`]).
+/// `[turn]` allows agents no more than this.
+pub(super) const MAX_BYTES: usize = 64 << 20;
 const MAX_LISTED: usize = 60_000;
 
 impl Args {
@@ -153,6 +163,20 @@ impl Args {
     pub(crate) fn list(&mut self, value: impl AsRef<[u8]>) -> &mut Self {
         self.listed += 1;
         self.push(value)
+    }
+
+    /// Refuses what would hold up everyone for too long.
+    fn fit(&self, name: Name) -> Result<(), StoreError> {
+        let fixed = self.values.len() - self.listed;
+        let large = self.listed > MAX_LISTED || self.bytes > MAX_BYTES;
+        if fixed > MAX_VALUES || (large && !name.is_end()) {
+            let rule = format!(
+                "{} takes at most {MAX_VALUES} values, {MAX_LISTED} list items and {MAX_BYTES} bytes",
+                name.as_str()
+            );
+            return Err(StoreError::Refused { rule });
+        }
+        Ok(())
     }
 
     pub(crate) fn number(&mut self, value: u64) -> &mut Self {
@@ -183,14 +207,7 @@ impl Store {
 
     /// Runs a script on a key.
     pub(super) async fn run_on(&self, name: Name, lane: usize, key: &str, args: &Args) -> Result<Reply, StoreError> {
-        let fixed = args.values.len() - args.listed;
-        if fixed > MAX_VALUES || args.listed > MAX_LISTED || args.bytes > MAX_BYTES {
-            let rule = format!(
-                "{} takes at most {MAX_VALUES} values, {MAX_LISTED} messages and {MAX_BYTES} bytes",
-                name.as_str()
-            );
-            return Err(StoreError::Refused { rule });
-        }
+        args.fit(name)?;
         let started = tokio::time::Instant::now();
         let answer = self.evaluate(name, lane, key, args).await;
         let reply = answer.and_then(|value| Reply::new(name.as_str(), value));
@@ -307,5 +324,45 @@ pub(super) fn text(value: &Value) -> Option<String> {
         Value::Int(number) => Some(number.to_string()),
         Value::Okay => Some("OK".to_owned()),
         _ => None,
+    }
+}
+
+/// A number in a reply.
+pub(super) fn number(value: &Value) -> Result<u64, StoreError> {
+    let parsed = match value {
+        Value::Int(n) => u64::try_from(*n).ok(),
+        other => text(other).and_then(|t| t.parse().ok()),
+    };
+    parsed.ok_or_else(|| StoreError::corrupt("reply", "a number is missing"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::platform::config::{MOST_BYTES, MOST_EVENTS};
+
+    #[test]
+    fn only_an_end_may_be_as_large_as_it_is() {
+        let (mut bytes, mut listed, mut values) = (Args::new(), Args::new(), Args::new());
+        bytes.push(vec![0; MAX_BYTES + 1]);
+        for _ in 0..=MAX_LISTED {
+            listed.list("");
+        }
+        for _ in 0..=MAX_VALUES {
+            values.push("");
+        }
+        for name in [Name::Finish, Name::SettleEnd, Name::Close] {
+            assert!(bytes.fit(name).is_ok() && listed.fit(name).is_ok());
+            assert!(values.fit(name).is_err(), "Lua could not take them apart");
+        }
+        for name in [Name::Emit, Name::Submit, Name::Refuse] {
+            assert!(bytes.fit(name).is_err() && listed.fit(name).is_err());
+        }
+    }
+
+    #[test]
+    fn the_settings_allow_what_a_call_takes() {
+        assert_eq!(MOST_BYTES.as_len(), MAX_BYTES);
+        assert_eq!(usize::try_from(MOST_EVENTS), Ok(MAX_LISTED));
     }
 }

@@ -7,7 +7,7 @@ use super::journal::{NewEvent, events_args, history_args};
 use super::keys::queue_name;
 use super::retention::Keep;
 use super::script::{Args, Name, Reply};
-use super::turns::{json, read_json};
+use super::turns::json;
 use super::{Store, StoreError};
 use crate::domain::class::Class;
 use crate::domain::due::{Charge, Live, Standing};
@@ -130,7 +130,7 @@ impl Store {
         let (now, grace) = (reply.parsed()?, reply.parsed()?);
         let live = match reply.tag.as_str() {
             "NONE" => None,
-            "CONTEXT" => Some(live_turn(&mut reply)?),
+            "CONTEXT" => Some(live_turn(self, &mut reply)?),
             _ => return Err(reply.unknown()),
         };
         Ok(ContextView {
@@ -274,7 +274,7 @@ fn settled(reply: &Reply) -> Result<Settled, StoreError> {
     }
 }
 
-fn live_turn(reply: &mut Reply) -> Result<LiveTurn, StoreError> {
+fn live_turn(store: &Store, reply: &mut Reply) -> Result<LiveTurn, StoreError> {
     let turn = reply.text()?;
     let epoch = reply.text()?;
     let token = Some(reply.text()?).filter(|t| !t.is_empty()).map(LeaseToken::from_text);
@@ -282,7 +282,7 @@ fn live_turn(reply: &mut Reply) -> Result<LiveTurn, StoreError> {
     let canceled = !reply.text()?.is_empty();
     let at = reply.text()?;
     let worker = reply.text()?;
-    let record: TurnRecord = read_json("turn record", &reply.bytes()?)?;
+    let record = store.read_record(&reply.bytes()?)?;
     if record.turn.to_string() != turn {
         return Err(StoreError::corrupt("turn record", "it names another turn"));
     }

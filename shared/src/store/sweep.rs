@@ -13,6 +13,8 @@ pub struct Swept {
     pub now: u64,
     /// Redis ms before which no lease is judged.
     pub grace: u64,
+    /// Whether another server answers than at the look before.
+    pub restarted: bool,
     /// Contexts whose time has come.
     pub due: Vec<ContextKey>,
     /// Members of `retain` whose time has come.
@@ -26,6 +28,9 @@ const FRESH_MS: u64 = 900;
 
 /// A consumer of the queues that was silent for a day and holds nothing belongs to a worker that has left.
 const SILENT_MS: u64 = 86_400_000;
+
+/// How long something that cannot be judged or deleted stands back, in ms.
+const PUT_OFF_MS: u64 = 60_000;
 
 impl Store {
     /// The partitions that nobody has looked at within the second: one cheap request.
@@ -61,7 +66,8 @@ impl Store {
             .collect())
     }
 
-    /// Looks at a partition; `None` when another process did within the second.
+    /// Looks at a partition; `None` when another process did within the second. `go_on`: whoever looked goes on, because its
+    /// batch came back full.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -70,10 +76,11 @@ impl Store {
         partition: Partition,
         ttl_ms: u64,
         limit: usize,
+        go_on: bool,
         pools: &[String],
     ) -> Result<Option<Swept>, StoreError> {
         let mut args = Args::new();
-        args.number(ttl_ms).number(limit as u64).number(SILENT_MS);
+        args.number(ttl_ms).number(limit as u64).number(SILENT_MS).flag(go_on);
         for pool in pools {
             args.push(pool);
         }
@@ -83,10 +90,37 @@ impl Store {
             "SWEPT" => Ok(Some(Swept {
                 now: reply.parsed()?,
                 grace: reply.parsed()?,
+                restarted: reply.flag()?,
                 due: reply.texts()?.into_iter().map(ContextKey::from_text).collect(),
                 expired: reply.texts()?,
                 waiting: reply.texts()?,
             })),
+            _ => Err(reply.unknown()),
+        }
+    }
+
+    /// Puts off a context that nobody can judge, unless somebody could since.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn put_off_context(&self, partition: Partition, context: &ContextKey) -> Result<(), StoreError> {
+        self.put_off(partition, "due", context.as_str()).await
+    }
+
+    /// Puts off a member of `retain` that nobody can delete, unless somebody could since.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn put_off_member(&self, partition: Partition, member: &str) -> Result<(), StoreError> {
+        self.put_off(partition, "retain", member).await
+    }
+
+    async fn put_off(&self, partition: Partition, index: &str, member: &str) -> Result<(), StoreError> {
+        let mut args = Args::new();
+        args.push(index).push(member).number(PUT_OFF_MS);
+        let reply = self.run(Name::PutOff, partition, &args).await?;
+        match reply.tag.as_str() {
+            "OK" | "KEPT" => Ok(()),
             _ => Err(reply.unknown()),
         }
     }

@@ -1,20 +1,16 @@
-//! Tasks: read whole by folding, listed by the indexes.
-
-use std::collections::HashSet;
+//! Tasks, read whole by folding.
 
 use a2a::{Message, Task, TaskState};
 use redis::Value;
 
-use super::connection::{command, every};
 use super::journal::{JournalRead, parse_entries};
-use super::script::{Args, Name, Reply, text};
+use super::script::{Args, Name, Reply};
 use super::turns::read_json;
 use super::{Store, StoreError};
 use crate::domain::class::Class;
 use crate::domain::fold::{Entry, Fold, FoldError, Folded};
-use crate::domain::page::Place;
 use crate::domain::state;
-use crate::ids::{ContextKey, EntryId, Partition, ScopeKey, TaskId, TurnId};
+use crate::ids::{ContextKey, EntryId, ScopeKey, TaskId, TurnId};
 
 /// Journal entries per read. Snapshots come at least every 512 entries, so one read is the rule.
 const PAGE: usize = 600;
@@ -78,28 +74,6 @@ impl StoredTask {
         }
         task
     }
-}
-
-/// Which tasks a listing shows.
-#[derive(Debug, Clone)]
-pub struct ListFilter {
-    /// Whose.
-    pub scope: ScopeKey,
-    /// Of which context.
-    pub context: Option<(ContextKey, Partition)>,
-    /// In which state.
-    pub state: Option<TaskState>,
-}
-
-/// A page of a listing.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listed {
-    /// Tasks, newest status first.
-    pub places: Vec<Place>,
-    /// Whether more follow.
-    pub more: bool,
-    /// How many match in all.
-    pub total: u64,
 }
 
 impl Store {
@@ -178,168 +152,6 @@ impl Store {
             };
         }
     }
-
-    /// Lists tasks after a place.
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    pub async fn list_tasks(
-        &self,
-        filter: &ListFilter,
-        after: Option<Place>,
-        size: usize,
-    ) -> Result<Listed, StoreError> {
-        let (mut places, total) = match &filter.context {
-            Some((context, partition)) => self.list_context(filter, context, *partition, after).await?,
-            None => self.list_scope(filter, after, size).await?,
-        };
-        places.sort_unstable_by(|a, b| b.cmp(a));
-        let more = places.len() > size;
-        places.truncate(size);
-        Ok(Listed { places, more, total })
-    }
-
-    async fn list_scope(
-        &self,
-        filter: &ListFilter,
-        after: Option<Place>,
-        size: usize,
-    ) -> Result<(Vec<Place>, u64), StoreError> {
-        let partitions: Vec<Partition> = self.keys().layout().all().collect();
-        let index = |p: Partition| match &filter.state {
-            Some(state) => self.keys().state_index(p, &filter.scope, state::word(state)),
-            None => self.keys().index(p, &filter.scope),
-        };
-        let mut counts = redis::Pipeline::with_capacity(partitions.len());
-        for partition in &partitions {
-            let mut count = command("ZCARD");
-            count.arg(index(*partition));
-            counts.add_command(count);
-        }
-        let counts = self.pipelined("ZCARD", &counts, partitions.len()).await?;
-        let counts: Vec<u64> = counts.iter().map(number).collect::<Result<_, _>>()?;
-        let total = counts.iter().sum();
-
-        let mut places = Vec::new();
-        let mut open: Vec<(Partition, usize)> = partitions
-            .into_iter()
-            .zip(counts)
-            .filter(|(_, n)| *n > 0)
-            .map(|(p, _)| (p, 0))
-            .collect();
-        while !open.is_empty() {
-            let mut pipeline = redis::Pipeline::with_capacity(open.len());
-            for (partition, offset) in &open {
-                pipeline.add_command(newest(&index(*partition), after, *offset, size + 1));
-            }
-            let answers = self.pipelined("ZREVRANGEBYSCORE", &pipeline, open.len()).await?;
-            let mut next = Vec::new();
-            for ((partition, offset), answer) in open.into_iter().zip(answers) {
-                let (read, mut kept) = beyond(answer, after)?;
-                // Ties at the cursor's time may fill a read: go on until it yields enough or ends.
-                if read > size && kept.len() <= size && kept.len() < read {
-                    next.push((partition, offset + read));
-                }
-                places.append(&mut kept);
-            }
-            open = next;
-        }
-        Ok((places, total))
-    }
-
-    async fn list_context(
-        &self,
-        filter: &ListFilter,
-        context: &ContextKey,
-        partition: Partition,
-        after: Option<Place>,
-    ) -> Result<(Vec<Place>, u64), StoreError> {
-        let lane = usize::from(partition.0);
-        let all = newest(&self.keys().context_index(partition, context), None, 0, usize::MAX >> 1);
-        let (_, mut places) = beyond(self.one("ZREVRANGEBYSCORE", lane, &all).await?, None)?;
-        if let Some(state) = &filter.state
-            && !places.is_empty()
-        {
-            let mut scores = command("ZMSCORE");
-            scores.arg(self.keys().state_index(partition, &filter.scope, state::word(state)));
-            for place in &places {
-                scores.arg(place.task.to_string());
-            }
-            let Value::Array(scores) = self.one("ZMSCORE", lane, &scores).await? else {
-                return Err(StoreError::corrupt("ZMSCORE", "not a list"));
-            };
-            let inside: HashSet<TaskId> = places
-                .iter()
-                .zip(scores)
-                .filter(|(_, s)| *s != Value::Nil)
-                .map(|(p, _)| p.task)
-                .collect();
-            places.retain(|p| inside.contains(&p.task));
-        }
-        let total = places.len() as u64;
-        places.retain(|place| after.is_none_or(|after| *place < after));
-        Ok((places, total))
-    }
-
-    /// Many commands over an exclusive connection.
-    pub(super) async fn pipelined(
-        &self,
-        what: &'static str,
-        pipeline: &redis::Pipeline,
-        count: usize,
-    ) -> Result<Vec<Value>, StoreError> {
-        // Big reads have a connection to themselves: they must not hold up the scripts.
-        let mut connection = self.link().exclusive().await?;
-        let answer = connection.send_packed_commands(pipeline, 0, count).await;
-        if answer.is_err() {
-            // A connection that broke or timed out must not go back to the pool.
-            drop(deadpool_redis::Connection::take(connection));
-        }
-        answer
-            .and_then(every)
-            .map_err(|source| StoreError::from_redis(what, source))
-    }
-}
-
-fn newest(key: &str, after: Option<Place>, offset: usize, count: usize) -> redis::Cmd {
-    let mut range = command("ZREVRANGEBYSCORE");
-    range.arg(key);
-    match after {
-        Some(place) => range.arg(place.time),
-        None => range.arg("+inf"),
-    };
-    range.arg("-inf").arg("WITHSCORES").arg("LIMIT").arg(offset).arg(count);
-    range
-}
-
-/// Members of a reply that come after a place, and how many it held in all.
-fn beyond(answer: Value, after: Option<Place>) -> Result<(usize, Vec<Place>), StoreError> {
-    let wrong = || StoreError::corrupt("index", "a member is not readable");
-    let Value::Array(values) = answer else {
-        return Err(wrong());
-    };
-    let mut places = Vec::with_capacity(values.len() / 2);
-    let mut read = 0;
-    for pair in values.chunks(2) {
-        let [member, score] = pair else { return Err(wrong()) };
-        read += 1;
-        let task = text(member).and_then(|t| TaskId::parse(&t)).ok_or_else(wrong)?;
-        let time = number(score)?;
-        let place = Place { time, task };
-        if after.is_none_or(|after| place < after) {
-            places.push(place);
-        }
-    }
-    Ok((read, places))
-}
-
-/// A number in a reply.
-pub(super) fn number(value: &Value) -> Result<u64, StoreError> {
-    let parsed = match value {
-        Value::Int(n) => u64::try_from(*n).ok(),
-        other => text(other).and_then(|t| t.parse().ok()),
-    };
-    parsed.ok_or_else(|| StoreError::corrupt("reply", "a number is missing"))
 }
 
 enum ReadError {

@@ -9,7 +9,7 @@ use super::script::{Args, Name, Reply};
 use super::{Store, StoreError};
 use crate::domain::event::Event;
 use crate::domain::fold::Folded;
-use crate::domain::record::{Tries, TurnRecord};
+use crate::domain::record::{Tries, TurnRecord, VERSION};
 use crate::domain::state;
 use crate::ids::{ContextKey, EntryId, Epoch, LeaseToken, Nonce, Partition, ScopeKey, TurnId, WorkerId};
 
@@ -202,7 +202,7 @@ impl Store {
             pipeline.add_command(count);
         }
         let counts = self.pipelined("ZCARD", &pipeline, partitions.len()).await?;
-        counts.iter().map(super::tasks::number).sum()
+        counts.iter().map(super::script::number).sum()
     }
 
     /// Stores a task that is born FAILED. Returns its only entry and Redis ms.
@@ -257,9 +257,9 @@ impl Store {
         let last_queue = queue_name(take.pool, ":last");
         let mut turns = Vec::new();
         for row in reply.rows()? {
-            match taken(row, take.partition, &last_queue) {
+            match taken(self, row, take.partition, &last_queue) {
                 Ok(turn) => turns.push(turn),
-                // Of a later version, perhaps. It is leased until its lease runs out; the others must not share that.
+                // Of a later version, perhaps. Nobody runs it until its lease runs out; the others must not share that.
                 Err(error) => {
                     tracing::error!(
                         error = &error as &dyn std::error::Error,
@@ -278,12 +278,12 @@ fn expires(record: &TurnRecord) -> u64 {
     record.deadline.map_or(waited, |deadline| deadline.min(waited))
 }
 
-fn taken(mut row: Reply, partition: Partition, last_queue: &str) -> Result<Taken, StoreError> {
+fn taken(store: &Store, mut row: Reply, partition: Partition, last_queue: &str) -> Result<Taken, StoreError> {
     let turn = row.text()?;
     let context = ContextKey::from_text(row.text()?);
     let token = LeaseToken::from_text(row.text()?);
     let epoch = Epoch(row.parsed()?);
-    let record: TurnRecord = read_json("turn record", &row.bytes()?)?;
+    let record = store.read_record(&row.bytes()?)?;
     if TurnId::parse(&turn) != Some(record.turn) {
         return Err(StoreError::corrupt("turn record", "it names another turn"));
     }
@@ -322,6 +322,12 @@ fn taken(mut row: Reply, partition: Partition, last_queue: &str) -> Result<Taken
     })
 }
 
+/// What every version of a record has.
+#[derive(serde::Deserialize)]
+struct Versioned {
+    v: u32,
+}
+
 pub(super) fn json<T: serde::Serialize>(what: &'static str, value: &T) -> Result<Vec<u8>, StoreError> {
     serde_json::to_vec(value).map_err(|e| StoreError::corrupt(what, e.to_string()))
 }
@@ -335,6 +341,22 @@ impl Store {
     #[expect(clippy::unused_self, reason = "a cluster of several nodes rings with SPUBLISH")]
     pub(super) fn publish(&self) -> &'static str {
         "PUBLISH"
+    }
+
+    /// Reads a turn record, unless it is of a later version than this build knows: what is new in it may be what matters.
+    pub(super) fn read_record(&self, bytes: &[u8]) -> Result<TurnRecord, StoreError> {
+        let record = read_json::<TurnRecord>("turn record", bytes);
+        let found = match &record {
+            Ok(record) => record.v,
+            Err(_) => read_json::<Versioned>("turn record", bytes).map_or(0, |versioned| versioned.v),
+        };
+        if found > VERSION {
+            self.metrics().newer_record();
+            let detail =
+                format!("it is of version {found}, and this process knows {VERSION}: it is left to newer ones");
+            return Err(StoreError::corrupt("turn record", detail));
+        }
+        record
     }
 
     /// The retention arguments of a turn's end.

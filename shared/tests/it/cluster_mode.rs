@@ -91,7 +91,7 @@ async fn every_script_stays_in_its_slot() {
     assert_eq!(names, all);
 
     let cluster = World::on(RedisServer::start_cluster_node()).await;
-    let run_id = cluster.store.run_id().await.unwrap();
+    let run_id = cluster.store.preflight().await.unwrap().run_id;
     for scene in &scenes {
         let (script, name) = (scene.call.script, scene.name);
         plain_and_cluster_agree(&plain, &cluster, &run_id, scene, &format!("{script}: {name}"));

@@ -46,7 +46,7 @@ async fn writes_nothing(world: &World, zombie: &mut Running) {
     let renewed = tokio::task::spawn_blocking(move || client.renew(partition, TTL, &held)).await;
     assert_eq!(
         renewed.unwrap().unwrap().lost,
-        std::slice::from_ref(&zombie.taken.context)
+        std::slice::from_ref(&zombie.taken.token)
     );
     assert_eq!(world.probe.dump(), before);
 }

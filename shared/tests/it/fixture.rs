@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use a2a::{Message, Part, Role, StreamResponse, TaskState};
 use prometheus::Registry;
-use relevo_shared::domain::class::{Class, Kind};
+use relevo_shared::domain::class::Class;
 use relevo_shared::domain::event;
 use relevo_shared::domain::fold::{Entry, Fold, Folded};
 use relevo_shared::domain::record::{CrashPolicy, Sender, TurnRecord, VERSION};
@@ -304,7 +304,11 @@ impl World {
     pub async fn sweep(&self, partition: Partition) -> Swept {
         self.probe.ask(&["HDEL", &self.store.keys().meta(partition), "swept"]);
         let pools = ["default".to_owned()];
-        self.store.sweep(partition, TTL, 100, &pools).await.unwrap().unwrap()
+        self.store
+            .sweep(partition, TTL, 100, false, &pools)
+            .await
+            .unwrap()
+            .unwrap()
     }
 
     /// A pass over all partitions, however recent the last one was.
@@ -445,19 +449,18 @@ impl Running {
         }
     }
 
+    /// When everything here happens.
+    fn stamp(&self) -> u64 {
+        self.taken.record.submitted + 1
+    }
+
     pub fn event(&self, body: StreamResponse, class: Class) -> NewEvent {
-        NewEvent {
-            kind: Kind {
-                turn: self.taken.number,
-                class,
-            },
-            bytes: event::Event { body, class }.bytes(),
-        }
+        NewEvent::new(self.taken.number, &event::Event { body, class })
     }
 
     pub fn text(&self, text: &str) -> NewEvent {
         let message = event::agent_message(&self.taken.record, "0", text);
-        let update = event::status(&self.taken.record, TaskState::Working, Some(message), 1);
+        let update = event::status(&self.taken.record, TaskState::Working, Some(message), self.stamp());
         self.event(StreamResponse::StatusUpdate(update), Class::Normal)
     }
 
@@ -467,7 +470,7 @@ impl Running {
             return (Open::No, None);
         }
         let (open, event) = if self.taken.tries.opened == 0 {
-            (Open::Working, event::working(record, 1))
+            (Open::Working, event::working(record, self.stamp()))
         } else {
             let cursor = relevo_shared::ids::Cursor {
                 task: record.task,
@@ -475,7 +478,7 @@ impl Running {
             };
             (
                 Open::Boundary,
-                event::boundary(record, self.taken.tries.opened + 1, cursor, 1),
+                event::boundary(record, self.taken.tries.opened + 1, cursor, self.stamp()),
             )
         };
         (open, Some(self.event(event.body, event.class)))
@@ -502,7 +505,7 @@ impl Running {
             task: self.taken.record.task,
             prev: self.prev,
             nonce,
-            stamp: self.taken.record.submitted + 1,
+            stamp: self.stamp(),
             state: TaskState::Working,
             open,
             snapshot: None,
@@ -550,7 +553,7 @@ impl Running {
 
     pub fn ending(&self, end: End, nonce: Nonce) -> (Vec<NewEvent>, Open, Folded, Vec<Message>) {
         let (open, opening) = self.opening();
-        let ended = event::ended(&self.taken.record, end, None, None, 2);
+        let ended = event::ended(&self.taken.record, end, None, None, self.stamp());
         let ended = self.event(ended.body, ended.class);
         let events: Vec<NewEvent> = opening.into_iter().chain([ended]).collect();
         let mut copy = self.clone();

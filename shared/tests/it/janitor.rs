@@ -1,18 +1,22 @@
 //! The janitor: what becomes of turns that nobody looks after any more.
 
 use a2a::TaskState;
+use prometheus::Registry;
 use relevo_shared::domain::due::{Charge, QUEUED_CHECK_MS};
 use relevo_shared::domain::event::TURN;
 use relevo_shared::domain::reason::FailReason;
-use relevo_shared::domain::record::{CrashPolicy, Tries, TurnRecord};
+use relevo_shared::domain::record::{CrashPolicy, Tries, TurnRecord, VERSION};
 use relevo_shared::domain::state::End;
-use relevo_shared::ids::Nonce;
-use relevo_shared::janitor::{Conclusion, GivenBack, Why, conclude, give_back};
-use relevo_shared::store::{Keep, Settled};
+use relevo_shared::ids::{ContextKey, Nonce, Partition};
+use relevo_shared::janitor::{
+    Conclusion, GivenBack, Janitor, JanitorMetrics, JanitorSettings, Why, conclude, give_back,
+};
+use relevo_shared::store::{HistoryLength, Keep, Settled, StoreError};
 use relevo_testkit::poll;
 
 use crate::fixture::{Running, TTL, World, is_done};
 
+const ONLY: Partition = Partition(0);
 const DRAINED: Why = Why::HandOver(FailReason::WorkerDrained);
 
 async fn hand_back(world: &World, turn: &Running, why: Why) -> GivenBack {
@@ -488,6 +492,149 @@ async fn a_context_that_cannot_be_read_does_not_keep_the_others_waiting() {
 }
 
 #[tokio::test]
+async fn what_has_piled_up_is_worked_off_in_one_pass() {
+    let world = World::small().await;
+    let janitor = world.janitor();
+    world.pass(&janitor).await;
+    // More than a look takes: members that stand for nothing any more, and contexts whose turn is gone.
+    let [due, retain] = [world.store.keys().due(ONLY), world.store.keys().retain(ONLY)];
+    for n in 0..450 {
+        world.probe.ask(&["ZADD", &retain, "1", &format!("j:gone-{n}")]);
+        world.probe.ask(&["ZADD", &due, "1", &format!("gone-{n}")]);
+    }
+    let turn = world.running("c-1").await;
+    crash(&world, &turn).await;
+    assert_eq!(world.probe.length("ZCARD", &retain), 0);
+    assert_eq!(waits_in(&world, &turn.taken.record), Some(":first"));
+    assert_eq!(world.probe.length("ZCARD", &due), 1);
+}
+
+#[tokio::test]
+async fn contexts_that_cannot_be_judged_stand_back_for_those_that_can() {
+    let world = World::small().await;
+    let turn = world.running("c-1").await;
+    let due = world.store.keys().due(ONLY);
+    let broken = |n: usize| format!("broken-{n}");
+    for n in 0..120 {
+        let key = world.store.keys().context(ONLY, &ContextKey::from_text(broken(n)));
+        world.probe.ask(&["SET", &key, "not a hash"]);
+        world.probe.ask(&["ZADD", &due, "0", &broken(n)]);
+    }
+    let before = world.probe.now();
+    crash(&world, &turn).await;
+    assert_eq!(waits_in(&world, &turn.taken.record), Some(":first"));
+    for n in 0..120 {
+        let at = world.probe.score(&due, &broken(n)).unwrap();
+        assert!(at >= before + 60_000, "looked at again, but not every second");
+    }
+}
+
+#[tokio::test]
+async fn members_that_cannot_be_deleted_stand_back_for_those_that_can() {
+    let world = World::small().await;
+    let ended = world.ended("c-1", End::Completed).await.taken;
+    let retain = world.store.keys().retain(ONLY);
+    let broken = |n: usize| format!("t:broken-{n}");
+    for n in 0..120 {
+        let key = world
+            .store
+            .keys()
+            .meta(ONLY)
+            .replace("meta", &format!("task:broken-{n}"));
+        world.probe.ask(&["SET", &key, "not a hash"]);
+        world.probe.ask(&["ZADD", &retain, "0", &broken(n)]);
+    }
+    world.probe.set_score(&retain, &format!("t:{}", ended.record.task), 1);
+    let before = world.probe.now();
+    world.pass(&world.janitor()).await;
+    let task = world.store.read_task(ended.record.task, HistoryLength::All).await;
+    assert!(task.unwrap().is_none());
+    for n in 0..120 {
+        assert!(world.probe.score(&retain, &broken(n)).unwrap() >= before + 60_000);
+    }
+}
+
+/// Half of an upgrade: gateways write what this process does not know yet.
+#[tokio::test]
+async fn a_turn_of_a_later_version_is_left_to_those_who_know_it() {
+    let world = World::start().await;
+    let record = TurnRecord {
+        v: VERSION + 1,
+        ..world.record("c-1").await
+    };
+    world.queue(&record).await;
+    let (partition, context) = (world.partition(&record), world.context(&record));
+    assert!(world.take(partition).await.is_empty());
+    assert_eq!(world.counter("relevo_store_newer_records_total"), 1);
+    world.expire(&record);
+    let before = world.probe.dump();
+    let judged = world.janitor().look_at(partition, &context).await;
+    assert!(matches!(judged, Err(StoreError::Corrupt { .. })), "{judged:?}");
+    assert_eq!(world.probe.dump(), before);
+    assert_eq!(world.counter("relevo_store_newer_records_total"), 2);
+
+    // Also one that has become unreadable otherwise.
+    let key = world.store.keys().turn(record.turn);
+    world.probe.set(&key, "r", r#"{"v":7,"all":"else is new"}"#);
+    assert!(world.janitor().look_at(partition, &context).await.is_err());
+    assert_eq!(world.counter("relevo_store_newer_records_total"), 3);
+
+    // The process after the upgrade.
+    let known = TurnRecord { v: VERSION, ..record };
+    world.probe.set(&key, "r", serde_json::to_string(&known).unwrap());
+    world.pass(&world.janitor()).await;
+    assert_eq!(waits_in(&world, &known), Some(":first"));
+    assert_eq!(world.again(&known).await.taken.record, known);
+}
+
+#[tokio::test]
+async fn a_redis_that_is_another_server_than_before_is_examined_again() {
+    let world = World::small().await;
+    let registry = Registry::new();
+    let settings = JanitorSettings {
+        lease_ttl_ms: TTL,
+        keep: Keep::default(),
+        pools: vec!["default".to_owned()],
+    };
+    let janitor = Janitor::new(
+        world.store.clone(),
+        settings,
+        JanitorMetrics::register(&registry).unwrap(),
+    );
+    let counts = || -> Vec<(String, String)> {
+        let families = registry.gather();
+        let family = families
+            .iter()
+            .find(|f| f.name() == "relevo_janitor_redis_restarts_total");
+        let metrics = family
+            .map(prometheus::proto::MetricFamily::get_metric)
+            .unwrap_or_default();
+        let count = |m: &prometheus::proto::Metric| {
+            (
+                m.get_label()[0].value().to_owned(),
+                m.get_counter().get_value().to_string(),
+            )
+        };
+        metrics.iter().map(count).collect()
+    };
+    let [fit, unfit] = ["fit", "unfit"].map(|outcome| (outcome.to_owned(), "1".to_owned()));
+    world.pass(&janitor).await;
+    world.pass(&janitor).await;
+    assert_eq!(counts(), []);
+    let meta = world.store.keys().meta(ONLY);
+    world.probe.set(&meta, "run", "another");
+    world.pass(&janitor).await;
+    world.pass(&janitor).await;
+    assert_eq!(counts(), std::slice::from_ref(&fit));
+    world
+        .probe
+        .ask(&["CONFIG", "SET", "maxmemory", "1gb", "maxmemory-policy", "allkeys-lru"]);
+    world.probe.set(&meta, "run", "another");
+    world.pass(&janitor).await;
+    assert_eq!(counts(), [fit, unfit]);
+}
+
+#[tokio::test]
 async fn a_partition_or_a_member_that_cannot_be_read_does_not_keep_the_others_waiting() {
     let world = World::start().await;
     let turn = world.running("c-1").await;
@@ -503,10 +650,7 @@ async fn a_partition_or_a_member_that_cannot_be_read_does_not_keep_the_others_wa
     world.probe.set_score(&retain, &task, 1);
     crash(&world, &turn).await;
     assert_eq!(waits_in(&world, &turn.taken.record), Some(":first"));
-    let gone = world
-        .store
-        .read_task(ended.record.task, relevo_shared::store::HistoryLength::All)
-        .await;
+    let gone = world.store.read_task(ended.record.task, HistoryLength::All).await;
     assert!(gone.unwrap().is_none());
 }
 

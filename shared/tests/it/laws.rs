@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use a2a::TaskState;
+use relevo_shared::domain::event;
 use relevo_shared::domain::reason::FailReason;
 use relevo_shared::domain::record::{CrashPolicy, TurnRecord};
 use relevo_shared::domain::retry::handback_wait;
@@ -555,9 +556,9 @@ impl Walk {
         let (mut lost, mut canceled) = (Vec::new(), Vec::new());
         for (context, running) in &self.held {
             if !self.is_current(*context, running) {
-                lost.push(self.key(*context));
+                lost.push(running.taken.token.clone());
             } else if self.live[*context].as_ref().unwrap().canceled {
-                canceled.push(self.key(*context));
+                canceled.push(running.taken.token.clone());
             }
         }
         self.tell(format!("renew: {} of {} lost", lost.len(), self.held.len()));
@@ -791,6 +792,8 @@ impl Walk {
                 (task.terminal, task.entries, task.number),
                 "{id}"
             );
+            let status_time = event::timestamp(stored.updated);
+            assert_eq!(stored.folded.status.timestamp, status_time, "{id} is listed elsewhere");
             assert_eq!(stored.live, live.map(|live| live.record.turn), "{id}");
             let seen = stored.into_task(HistoryLength::All);
             let text = |m: &a2a::Message| -> String { m.parts.iter().filter_map(|p| p.as_text()).collect() };

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use a2a::TaskState;
+use a2a::{Artifact, Part, StreamResponse, TaskArtifactUpdateEvent, TaskState};
+use relevo_shared::domain::class::Class;
+use relevo_shared::domain::event;
 use relevo_shared::domain::page::Place;
 use relevo_shared::domain::record::{Sender, TurnRecord};
 use relevo_shared::domain::state::End;
-use relevo_shared::ids::TaskId;
-use relevo_shared::store::ListFilter;
+use relevo_shared::ids::{Nonce, TaskId};
+use relevo_shared::store::{Batch, EmitReply, ListFilter, Open};
 
 use crate::fixture::World;
 
@@ -123,6 +125,138 @@ async fn a_task_that_is_not_updated_appears_exactly_once_whatever_else_happens_b
     let seen_still: Vec<_> = seen.iter().filter(|task| still.contains(task)).collect();
     assert_eq!(seen_still.len(), still.len());
     assert_eq!(seen_still.into_iter().collect::<BTreeSet<_>>().len(), still.len());
+}
+
+/// Tasks that exist in the indexes only, one per ms; every third is in the state.
+fn many(world: &World, context: &str, state: &str, n: u64) -> Vec<TaskId> {
+    let scope = Sender::default().scope();
+    let (key, partition) = world.store.place(&scope, context);
+    let keys = world.store.keys();
+    let (all, some) = (
+        keys.context_index(partition, &key),
+        keys.state_index(partition, &scope, state),
+    );
+    let tasks: Vec<TaskId> = (0..n).map(|n| TaskId::new(n, partition, n)).collect();
+    for (n, task) in (1_000..).zip(&tasks) {
+        let (score, task) = (n.to_string(), task.to_string());
+        world.probe.ask(&["ZADD", &all, &score, &task]);
+        if n % 3 == 0 {
+            world.probe.ask(&["ZADD", &some, &score, &task]);
+        }
+    }
+    tasks
+}
+
+/// What Redis has sent so far, to anyone.
+fn sent(world: &World) -> u64 {
+    let stats = world.probe.text(&["INFO", "stats"]).unwrap();
+    let mut lines = stats.lines();
+    let field = lines.find_map(|line| line.strip_prefix("total_net_output_bytes:"));
+    field.unwrap().trim().parse().unwrap()
+}
+
+#[tokio::test]
+async fn a_page_of_a_long_context_reads_its_share_and_no_more() {
+    let world = World::start().await;
+    let mut tasks = many(&world, "long", "COMPLETED", 3_000);
+    tasks.reverse();
+    let third: Vec<TaskId> = (0..3_000)
+        .rev()
+        .filter(|n| (1_000 + n) % 3 == 0)
+        .map(|n| tasks[2_999 - n])
+        .collect();
+    let cases = [(None, &tasks, 101), (Some(TaskState::Completed), &third, 400)];
+    for (state, expected, most) in cases {
+        let filter = filter(&world, Some("long"), state);
+        let (mut seen, mut after) = (Vec::new(), None);
+        loop {
+            let before = sent(&world);
+            let page = world.store.list_tasks(&filter, after, 100).await.unwrap();
+            // A member and its score are less than 64 bytes; what INFO and HELLO answer is a few thousand.
+            let bytes = sent(&world) - before;
+            assert!(bytes < most * 64 + 20_000, "{bytes} bytes");
+            assert_eq!(page.total, expected.len() as u64);
+            seen.extend(page.places.iter().map(|p| p.task));
+            after = page.places.last().copied();
+            if !page.more {
+                break;
+            }
+        }
+        assert_eq!(&seen, expected);
+    }
+}
+
+#[tokio::test]
+async fn pages_of_a_context_in_one_state_have_no_holes_whatever_their_size() {
+    let world = World::start().await;
+    many(&world, "long", "COMPLETED", 600);
+    let filter = filter(&world, Some("long"), Some(TaskState::Completed));
+    for size in [1, 7, 199, 200, 201] {
+        let seen = walk(&world, &filter, size, 200).await;
+        assert_eq!(seen.len(), 200, "{size}");
+        assert!(seen.is_sorted_by(|a, b| a > b));
+    }
+}
+
+async fn working(world: &World, context: Option<&str>) -> Vec<Place> {
+    let filter = filter(world, context, Some(TaskState::Working));
+    world.store.list_tasks(&filter, None, 10).await.unwrap().places
+}
+
+/// A2A 1.0, section 3.1.4: by status time, and a status is new with every update, not only with another state.
+#[tokio::test]
+async fn the_task_with_the_latest_status_comes_first() {
+    let world = World::start().await;
+    let contexts = ["c-1", "c-2"];
+    let mut turns = Vec::new();
+    for context in contexts {
+        let mut turn = world.running(context).await;
+        turn.emit(&world.store, &["x"]).await;
+        turns.push(turn);
+    }
+    let base = turns[1].taken.record.submitted;
+    for (turn, at) in [(0, 7), (1, 8), (0, 9)] {
+        let turn = &mut turns[turn];
+        let at = base + at;
+        let message = event::agent_message(&turn.taken.record, "0", "more");
+        let update = event::status(&turn.taken.record, TaskState::Working, Some(message), at);
+        let update = turn.event(StreamResponse::StatusUpdate(update), Class::Normal);
+        let artifact = StreamResponse::ArtifactUpdate(TaskArtifactUpdateEvent {
+            task_id: turn.taken.record.task.to_string(),
+            context_id: turn.taken.record.context_id.clone(),
+            artifact: Artifact {
+                artifact_id: "a".to_owned(),
+                name: None,
+                description: None,
+                parts: vec![Part::text("x")],
+                metadata: None,
+                extensions: None,
+            },
+            append: None,
+            last_chunk: None,
+            metadata: None,
+        });
+        let artifact = turn.event(artifact, Class::Normal);
+        // The status that counts is the last one, whatever stands beside it; an artifact alone moves nothing.
+        for (nonce, events) in [(1, vec![update, artifact.clone()]), (2, vec![artifact])] {
+            let stamp = at + 1_000 * nonce;
+            let batch = Batch {
+                stamp,
+                ..turn.batch(Nonce(nonce), Open::No, &events)
+            };
+            let EmitReply::Done { last, .. } = world.store.emit(&batch).await.unwrap() else {
+                panic!("not written")
+            };
+            turn.prev = last;
+            let task = turn.taken.record.task;
+            let context = turn.taken.record.context_id.as_str();
+            let newest = Place { time: at, task };
+            assert_eq!(working(&world, None).await[0], newest);
+            assert_eq!(working(&world, Some(context)).await, [newest]);
+            let status = world.stored(task).await.folded.status;
+            assert_eq!(status.timestamp, event::timestamp(at));
+        }
+    }
 }
 
 #[tokio::test]

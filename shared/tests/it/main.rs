@@ -18,6 +18,7 @@ mod flow;
 mod injected;
 mod invariants;
 mod janitor;
+mod large;
 mod laws;
 mod listing;
 mod once;

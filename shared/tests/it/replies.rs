@@ -275,10 +275,11 @@ async fn a_renewal_prolongs_what_is_current_and_names_what_is_not() {
         )
         .await
         .unwrap();
+    let foreign = crate::fixture::token();
     let held = [&kept, &expired, &canceled, &lost, &ended].map(|turn| Held {
         context: turn.taken.context.clone(),
         token: if turn.taken.context == lost.taken.context {
-            crate::fixture::token()
+            foreign.clone()
         } else {
             turn.taken.token.clone()
         },
@@ -291,14 +292,35 @@ async fn a_renewal_prolongs_what_is_current_and_names_what_is_not() {
         .unwrap()
         .unwrap();
     world.reached("renew", "RENEWED");
-    assert_eq!(renewed.lost, [lost.taken.context.clone(), ended.taken.context.clone()]);
-    assert_eq!(renewed.canceled, std::slice::from_ref(&canceled.taken.context));
+    assert_eq!(renewed.lost, [foreign, ended.taken.token.clone()]);
+    assert_eq!(renewed.canceled, std::slice::from_ref(&canceled.taken.token));
     for turn in [&kept, &expired, &canceled] {
         let record = &turn.taken.record;
         assert_eq!(world.live(record).await.until, renewed.now + 2 * TTL);
         assert_eq!(world.due(record), Some(renewed.now + 2 * TTL));
     }
     assert!(world.live(&lost.taken.record).await.until < renewed.now + 2 * TTL);
+}
+
+/// The finish of a turn was not answered yet, and the same worker has taken the next turn of the context.
+#[tokio::test]
+async fn an_old_lease_of_a_context_is_lost_and_the_current_one_beside_it_is_kept() {
+    let world = World::start().await;
+    let old = world.ended("c-1", End::InputRequired).await;
+    let (record, _) = world.follow_up(old.taken.record.task, "c-1").await;
+    let current = world.again(&record).await;
+    for order in [[&old, &current], [&current, &old]] {
+        let held = order.map(|turn| Held {
+            context: turn.taken.context.clone(),
+            token: turn.taken.token.clone(),
+            turn: turn.taken.record.turn,
+        });
+        let (mut client, partition) = (LeaseClient::new(world.store.clone()), current.taken.partition);
+        let renewed = tokio::task::spawn_blocking(move || client.renew(partition, 2 * TTL, &held));
+        let renewed = renewed.await.unwrap().unwrap();
+        assert_eq!(renewed.lost, std::slice::from_ref(&old.taken.token));
+        assert_eq!(world.live(&record).await.until, renewed.now + 2 * TTL);
+    }
 }
 
 #[tokio::test]
@@ -483,12 +505,46 @@ async fn a_partition_is_swept_once_a_second_by_whoever_comes_first() {
     let record = world.queued("c-1").await;
     let partition = world.partition(&record);
     let pools = ["default".to_owned(), "other".to_owned()];
-    let first = world.store.sweep(partition, TTL, 10, &pools).await.unwrap().unwrap();
+    let first = world
+        .store
+        .sweep(partition, TTL, 10, false, &pools)
+        .await
+        .unwrap()
+        .unwrap();
     world.reached("sweep", "SWEPT");
     assert_eq!(first.waiting, ["default"]);
-    assert_eq!(world.store.sweep(partition, TTL, 10, &pools).await.unwrap(), None);
+    assert_eq!(
+        world.store.sweep(partition, TTL, 10, false, &pools).await.unwrap(),
+        None
+    );
     world.reached("sweep", "SKIP");
     assert!(!world.store.unswept().await.unwrap().contains(&partition));
+}
+
+#[tokio::test]
+async fn only_what_is_due_is_put_off() {
+    let world = World::start().await;
+    let record = world.queued("c-1").await;
+    let (partition, context) = (world.partition(&record), world.context(&record));
+    let due = world.due(&record);
+    world.store.put_off_context(partition, &context).await.unwrap();
+    world.store.put_off_member(partition, "t:unknown").await.unwrap();
+    world.reached("put_off", "KEPT");
+    assert_eq!(world.due(&record), due);
+    let retain = world.store.keys().retain(partition);
+    assert_eq!(
+        world.probe.score(&retain, "t:unknown"),
+        None,
+        "nothing comes to be watched"
+    );
+    world
+        .probe
+        .set_score(&world.store.keys().due(partition), context.as_str(), 1);
+    let before = world.probe.now();
+    world.store.put_off_context(partition, &context).await.unwrap();
+    world.reached("put_off", "OK");
+    let at = world.due(&record).unwrap();
+    assert!(at >= before + 60_000 && at <= world.probe.now() + 60_000);
 }
 
 #[tokio::test]
@@ -537,6 +593,31 @@ async fn a_layout_is_agreed_on_once_and_another_is_refused() {
     };
     assert!(rule.contains("partitions = 64"), "{rule}");
     crate::fixture::connect(&world.redis.url()).await;
+}
+
+#[tokio::test]
+async fn whoever_only_looks_never_lays_out_a_redis() {
+    let redis = relevo_testkit::RedisServer::start();
+    let probe = crate::probe::Probe::new(&redis);
+    let look = async |partitions| {
+        let options = relevo_shared::store::ConnectOptions {
+            partitions,
+            ..crate::fixture::options(&redis.url())
+        };
+        let metrics = relevo_shared::store::StoreMetrics::register(&prometheus::Registry::new()).unwrap();
+        match relevo_shared::store::Store::connect_existing(&options, metrics).await {
+            Ok(store) => Ok(store.partitions()),
+            Err(StoreError::Refused { rule }) => Err(rule),
+            Err(other) => panic!("{other}"),
+        }
+    };
+    let nobody = look(64).await.unwrap_err();
+    assert!(nobody.contains("no cluster has used this Redis"), "{nobody}");
+    assert!(probe.keys().is_empty());
+    crate::fixture::connect(&redis.url()).await;
+    assert_eq!(look(64).await, Ok(64));
+    let another = look(32).await.unwrap_err();
+    assert!(another.contains("partitions = 64"), "{another}");
 }
 
 #[tokio::test]

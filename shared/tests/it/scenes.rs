@@ -11,9 +11,9 @@ use relevo_shared::domain::record::{CrashPolicy, TurnRecord};
 use relevo_shared::domain::state::End;
 use relevo_shared::ids::{ContextKey, EntryId, LeaseToken, Nonce, Partition};
 use relevo_shared::janitor::{Conclusion, Why, cancel_idle, conclude, give_back};
-use relevo_shared::store::{Held, Keep, LeaseClient, Refused, Reservation};
+use relevo_shared::store::{Batch, Held, Keep, LeaseClient, Open, Refused, Reservation, SessionItems};
 
-use crate::fixture::{Running, TTL, World, token, worker};
+use crate::fixture::{Running, TTL, World, is_done, token, worker};
 use crate::probe::{Dump, Probe, Saved, list, text};
 use crate::record::{Call, Recorder, text_of};
 
@@ -191,6 +191,24 @@ impl Stage<'_> {
         self.world.again(&turn.taken.record).await
     }
 
+    /// Sends two session items, with these texts.
+    async fn remember(&self, turn: &Running, texts: &[&str]) {
+        let (open, events) = if texts.is_empty() {
+            (Open::No, Vec::new())
+        } else {
+            turn.events(texts)
+        };
+        let session = SessionItems {
+            expect: 0,
+            items: vec![b"1".to_vec(), b"2".to_vec()],
+        };
+        let batch = Batch {
+            session: Some(&session),
+            ..turn.batch(Nonce(7), open, &events)
+        };
+        assert!(is_done(&self.world.store.emit(&batch).await.unwrap()));
+    }
+
     async fn submits(&mut self) {
         let world = self.world;
         let record = world.record("c-1").await;
@@ -309,6 +327,16 @@ impl Stage<'_> {
         self.ready();
         turn.emit_with_snapshot(&world.store, &["two "]).await;
         self.done("the first batch with a snapshot", "emit");
+
+        let turn = self.begun("c-1").await;
+        self.ready();
+        self.remember(&turn, &[]).await;
+        self.done("session items without events", "emit");
+
+        let turn = self.second_attempt(true).await;
+        self.ready();
+        self.remember(&turn, &["one "]).await;
+        self.done("a boundary with session items", "emit");
 
         let mut turn = self.second_attempt(true).await;
         self.ready();
@@ -522,6 +550,15 @@ impl Stage<'_> {
         self.purge(&format!("t:{}", live.task)).await;
         self.done("a task with a turn", "purge");
 
+        let ended = world.ended("c-1", End::Completed).await.taken.record;
+        let member = format!("t:{}", ended.task);
+        world
+            .probe
+            .ask(&["ZADD", &world.store.keys().retain(ONLY), "1", &member]);
+        self.ready();
+        world.store.put_off_member(ONLY, &member).await.unwrap();
+        self.done("a member that cannot be deleted", "put_off");
+
         self.ready();
         crate::fixture::layout(world).await;
         self.done("a new layout", "layout");
@@ -578,7 +615,7 @@ pub async fn all(world: &World) -> Vec<Scene> {
     stage.empty();
     stage.submits().await;
     stage.takes().await;
-    stage.emits().await;
+    Box::pin(stage.emits()).await;
     Box::pin(stage.finishes()).await;
     stage.leases().await;
     Box::pin(stage.settles()).await;

@@ -73,12 +73,49 @@ async fn items_and_their_events_are_written_together_once() {
     assert!(is_done(&turn.remember(&world, Nonce(5), &["a"], &first).await));
     // The same call again: known by its nonce.
     assert!(is_repeat(&before.send(&world, Nonce(5), open, &events, &first).await));
-    // Without events: known by what it led to.
+    // Without events: known by its nonce, which the turn keeps.
     let second = items(2, &["3"]);
     assert!(is_done(&turn.remember(&world, Nonce(6), &[], &second).await));
     assert!(is_repeat(&turn.send(&world, Nonce(6), Open::No, &[], &second).await));
     assert_eq!(stored(&world, &turn), ["1", "2", "3"]);
     assert_eq!(world.journal(turn.taken.record.task).await.len(), 3);
+}
+
+/// An agent that counts wrongly and says every time that there was nothing before.
+#[tokio::test]
+async fn the_same_items_in_another_batch_are_no_repeat() {
+    let world = World::start().await;
+    let two = items(0, &["1", "2"]);
+    let mut turn = world.running("c-1").await;
+    turn.emit(&world.store, &["a"]).await;
+    assert!(is_done(&turn.remember(&world, Nonce(5), &[], &two).await));
+    let wrong = EmitReply::Session { length: 2 };
+    assert_eq!(turn.remember(&world, Nonce(6), &[], &two).await, wrong);
+    assert!(is_done(&turn.finish(&world.store, End::InputRequired).await));
+
+    let (record, _) = world.follow_up(turn.taken.record.task, "c-1").await;
+    let mut turn = world.again(&record).await;
+    turn.emit(&world.store, &["b"]).await;
+    // Not even under the nonce of the turn before.
+    for nonce in [Nonce(5), Nonce(7)] {
+        assert_eq!(turn.remember(&world, nonce, &[], &two).await, wrong);
+    }
+    assert!(is_done(&turn.remember(&world, Nonce(8), &[], &items(2, &["3"])).await));
+    assert_eq!(stored(&world, &turn), ["1", "2", "3"]);
+}
+
+#[tokio::test]
+async fn the_length_is_compared_although_nothing_is_added() {
+    let world = World::start().await;
+    let mut turn = world.running("c-1").await;
+    turn.remember(&world, Nonce(5), &["a"], &items(0, &["1"])).await;
+    for texts in [&[][..], &["b"]] {
+        let reply = turn.remember(&world, Nonce(6), texts, &items(0, &[])).await;
+        assert_eq!(reply, EmitReply::Session { length: 1 });
+    }
+    assert!(is_done(&turn.remember(&world, Nonce(6), &[], &items(1, &[])).await));
+    assert_eq!(world.journal(turn.taken.record.task).await.len(), 3);
+    assert_eq!(stored(&world, &turn), ["1"]);
 }
 
 #[tokio::test]
@@ -121,8 +158,14 @@ async fn a_fenced_attempt_adds_nothing_and_a_boundary_takes_its_items_back() {
     // As the turn found it, although the boundary is not written yet.
     assert_eq!(turn.session(&world, "demo").await, ["1"]);
     assert_eq!(stored(&world, &turn), ["1", "2", "3"]);
-    assert!(is_done(&turn.remember(&world, Nonce(8), &["c"], &items(3, &[])).await));
-    assert_eq!(stored(&world, &turn), ["1"]);
+    // What the boundary takes back in the same step does not count.
+    let reply = turn.remember(&world, Nonce(8), &["c"], &items(3, &["4"])).await;
+    assert_eq!(reply, EmitReply::Session { length: 1 });
+    assert_eq!(stored(&world, &turn), ["1", "2", "3"]);
+    assert!(is_done(
+        &turn.remember(&world, Nonce(9), &["c"], &items(1, &["4"])).await
+    ));
+    assert_eq!(stored(&world, &turn), ["1", "4"]);
 }
 
 #[tokio::test]

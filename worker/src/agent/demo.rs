@@ -1,10 +1,11 @@
 //! The agent `demo`: does what the text of the message says, so that a cluster can be tried and tested without a model.
 //!
 //! A text whose first word is a known `key=value` drives it; unknown keys are passed over:
-//! `chunks=N` (default 5, at most 100,000) status updates whose text holds `seq=i nonce=X` for i from 0, `nonce=X`,
-//! `delay=MS` before each (at most 60 s), `size=BYTES` padding per chunk (at most 1 MiB), `hold=S` seconds of silence before the
-//! end (at most 3,600), `end=completed|input-required|failed|rejected|auth-required`, `artifact=chunks|file`. The last message
-//! holds the nonce too. Any other text is echoed in chunks.
+//! `chunks=N` (default 5, at most 100,000) status updates whose text holds `seq=i nonce=X` for i from 0, `nonce=X` (at most 256
+//! bytes), `delay=MS` before each (at most 60 s), `size=BYTES` padding per chunk (at most 1 MiB), `hold=S` seconds of silence before
+//! the end (at most 3,600), `end=completed|input-required|failed|rejected|auth-required`, `artifact=chunks|file`: chunks of an
+//! artifact instead of status updates, or one file of them, as many as fit into 1 MiB. The last message holds the nonce too. Any
+//! other text is echoed in chunks.
 
 use std::time::Duration;
 
@@ -19,6 +20,8 @@ const MAX_CHUNKS: u64 = 100_000;
 const MAX_DELAY_MS: u64 = 60_000;
 const MAX_SIZE: u64 = 1 << 20;
 const MAX_HOLD_S: f64 = 3_600.0;
+const MAX_NONCE: usize = 256;
+const MAX_FILE: usize = 1 << 20;
 
 /// The demo agent.
 #[derive(Debug, Default, Clone, Copy)]
@@ -79,7 +82,7 @@ impl Script {
                 Ok(seconds) if seconds >= 0.0 => self.hold = Duration::from_secs_f64(seconds.min(MAX_HOLD_S)),
                 Ok(_) | Err(_) => return false,
             },
-            ("nonce", _) => value.clone_into(&mut self.nonce),
+            ("nonce", _) if value.len() <= MAX_NONCE => value.clone_into(&mut self.nonce),
             ("end", _) => match value {
                 "completed" => self.end = Ending::Completed,
                 "input-required" => self.end = Ending::InputRequired,
@@ -138,9 +141,20 @@ impl Script {
         artifact(&self.nonce, vec![Part::text(self.chunk(seq))])
     }
 
+    /// As many chunks as fit into a file.
+    fn file(&self) -> String {
+        let mut file = String::new();
+        for chunk in (0..self.chunks).map(|seq| self.chunk(seq)) {
+            if file.len() + chunk.len() > MAX_FILE {
+                break;
+            }
+            file.push_str(&chunk);
+        }
+        file
+    }
+
     fn file_artifact(&self) -> Artifact {
-        let bytes: String = (0..self.chunks).map(|seq| self.chunk(seq)).collect();
-        let part = Part::raw(bytes.into_bytes())
+        let part = Part::raw(self.file().into_bytes())
             .with_filename(format!("{}.bin", self.nonce))
             .with_media_type("application/octet-stream");
         artifact(&self.nonce, vec![part])
@@ -231,6 +245,21 @@ mod tests {
             (Duration::from_mins(1), Duration::from_hours(1))
         );
         assert_eq!(script.nonce, "n");
+    }
+
+    #[test]
+    fn a_file_holds_what_fits_whatever_is_asked_for() {
+        let script = Script::parse("chunks=100000 size=1000 nonce=q artifact=file").unwrap();
+        let file = script.file();
+        assert!(
+            file.len() <= MAX_FILE && file.len() + 1_100 > MAX_FILE,
+            "{}",
+            file.len()
+        );
+        let whole = Script::parse("chunks=2 size=1000 artifact=file").unwrap();
+        assert_eq!(whole.file(), whole.chunk(0) + &whole.chunk(1));
+        let long = format!("chunks=1 nonce={}", "n".repeat(MAX_NONCE + 1));
+        assert_eq!(Script::parse(&long).unwrap().nonce, "0");
     }
 
     #[test]

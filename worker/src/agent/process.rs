@@ -20,7 +20,7 @@ use relevo_shared::agents::ProcessConfig;
 use relevo_shared::domain::reason::FailReason;
 use relevo_shared::domain::record::CrashPolicy;
 use relevo_shared::platform::tasks::Tasks;
-use relevo_shared::store::{Retry, StoreError};
+use relevo_shared::store::StoreError;
 
 use super::{Agent, CancelToken, Ending, EventSink, Outcome, Running, StopReason, Turn};
 use crate::runner::write::back_off;
@@ -30,8 +30,6 @@ use keep::Kept;
 use talk::{Talk, Verdict};
 use wire::{Past, Said};
 
-/// A larger last message goes ahead of the end, as events that can be cut.
-const LARGE: usize = 128 << 10;
 /// How much of an `error` line's text is shown.
 const LONGEST_ERROR: usize = 4 << 10;
 
@@ -64,7 +62,7 @@ impl Process {
         };
         let line = match line {
             Ok(line) => line,
-            Err(text) => return Outcome::Failed(FailReason::AgentError, text),
+            Err(text) => return failed(&turn, &text),
         };
         let mut child = match self.child(&turn).await {
             // Dropped, a kept one too, when the turn must stop before it began.
@@ -84,34 +82,36 @@ impl Process {
             grace: self.config.kill_grace,
         };
         let verdict = talk.run().await;
-        self.conclude(verdict, child, &turn, sink, cancel).await
+        self.conclude(verdict, child, &turn, cancel).await
     }
 
     /// The kept process of the context, if nothing ran in the context since its last turn, or a new one.
     async fn child(&self, turn: &Turn) -> Result<Child, child::StartError> {
-        if let Some((mut kept, epoch)) = self.kept.as_ref().and_then(|kept| kept.take(turn.guard.context())) {
-            if turn.previous == Some(epoch) && kept.is_quiet() {
+        if let Some(idle) = self.kept.as_ref().and_then(|kept| kept.take(turn.guard.context())) {
+            let follows = turn.previous == Some(idle.epoch) && turn.record.turn != idle.turn;
+            let mut kept = idle.child;
+            if follows && kept.is_quiet() {
                 return Ok(kept);
             }
-            // It missed a turn that ran elsewhere, said something out of turn, or died: what it remembers is worth nothing.
+            // It missed a turn that ran elsewhere, ran an attempt of this very turn that is void, said something out of turn, or
+            // died: what it remembers is worth nothing.
             kept.end(self.config.kill_grace).await;
         }
         start(&self.config, self.supervisor.as_deref(), turn, &self.tasks)
     }
 
-    async fn conclude(
-        &self,
-        verdict: Verdict,
-        mut child: Child,
-        turn: &Turn,
-        sink: &EventSink,
-        cancel: &CancelToken,
-    ) -> Outcome {
+    async fn conclude(&self, verdict: Verdict, mut child: Child, turn: &Turn, cancel: &CancelToken) -> Outcome {
         let grace = self.config.kill_grace;
         match verdict {
             Verdict::Ended(said) => {
-                self.keep_or_end(child, turn, cancel).await;
-                outcome(said, turn, sink).await
+                let outcome = outcome(said, turn);
+                if matches!(outcome, Outcome::Crashed(_)) {
+                    // The next attempt must not remember this one.
+                    self.see_out(child, cancel).await;
+                } else {
+                    self.keep_or_end(child, turn, cancel).await;
+                }
+                outcome
             }
             Verdict::Stopped {
                 reason: StopReason::Client | StopReason::Deadline,
@@ -138,14 +138,18 @@ impl Process {
     }
 
     /// After the end of a turn: the process waits for the next one, or is seen out.
-    async fn keep_or_end(&self, mut child: Child, turn: &Turn, cancel: &CancelToken) {
-        if let Some(kept) = &self.kept {
-            let over = kept.put(turn.guard.context().clone(), child, turn);
-            if let Some(mut over) = over {
-                over.end(self.config.kill_grace).await;
-            }
-            return;
+    async fn keep_or_end(&self, child: Child, turn: &Turn, cancel: &CancelToken) {
+        let Some(kept) = &self.kept else {
+            return self.see_out(child, cancel).await;
+        };
+        let over = kept.put(turn.guard.context().clone(), child, turn);
+        if let Some(mut over) = over {
+            over.end(self.config.kill_grace).await;
         }
+    }
+
+    /// Lets a process that has nothing more to do end by itself, for a while.
+    async fn see_out(&self, mut child: Child, cancel: &CancelToken) {
         child.input.close();
         let left = tokio::select! {
             left = child.until_gone(self.config.kill_grace) => left,
@@ -167,17 +171,23 @@ impl Agent for Process {
     }
 }
 
-/// What was before the turn, as soon as Redis says it.
+/// What was before the turn, as soon as Redis says it. One that refuses is asked until the turn must stop: that is not the agent's
+/// doing.
 async fn past(turn: &Turn, cancel: &CancelToken) -> Result<Past, Outcome> {
     let mut tries = 0;
     loop {
         match read_past(turn).await {
             Ok(past) => return Ok(past),
-            Err(error) if error.retry() == Retry::Later => tokio::select! {
-                () = back_off(tries) => tries += 1,
-                _ = cancel.canceled() => return Err(stopped()),
-            },
-            Err(error) => return Err(Outcome::Crashed(error.to_string())),
+            Err(error @ (StoreError::Refused { .. } | StoreError::Corrupt { .. })) => {
+                return Err(Outcome::Crashed(error.to_string()));
+            }
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, turn.id = %turn.record.turn, "the past cannot be read");
+                tokio::select! {
+                    () = back_off(tries) => tries += 1,
+                    _ = cancel.canceled() => return Err(stopped()),
+                }
+            }
         }
     }
 }
@@ -198,28 +208,21 @@ fn stopped() -> Outcome {
     Outcome::Failed(FailReason::AgentError, "stopped".to_owned())
 }
 
-async fn outcome(said: Said, turn: &Turn, sink: &EventSink) -> Outcome {
+fn outcome(said: Said, turn: &Turn) -> Outcome {
     match said {
-        Said::End(ending, message, metadata) => {
-            let large = message
-                .as_ref()
-                .is_some_and(|message| serde_json::to_vec(message).is_ok_and(|bytes| bytes.len() > LARGE));
-            if large {
-                // A turn that is over meanwhile needs no last message.
-                let _ = sink.status(a2a::TaskState::Working, message, None).await;
-                return Outcome::Ended(ending, None, metadata);
-            }
-            Outcome::Ended(ending, message, metadata)
+        Said::End(ending, message, metadata) => Outcome::Ended(ending, message, metadata),
+        Said::Error { text, retryable } if retryable && turn.record.policy == CrashPolicy::Restart => {
+            Outcome::Crashed(text)
         }
-        Said::Error { text, retryable } => {
-            if retryable && turn.record.policy == CrashPolicy::Restart {
-                return Outcome::Crashed(text);
-            }
-            let shown: String = text.chars().take(LONGEST_ERROR).collect();
-            let (message, metadata) = wire::error_end(&turn.record, &shown);
-            Outcome::Ended(Ending::Failed, Some(message), Some(metadata))
-        }
+        Said::Error { text, .. } => failed(turn, &text),
         // Never an end.
         Said::Status { .. } | Said::Artifact { .. } | Said::Session { .. } => stopped(),
     }
+}
+
+/// FAILED `agent_error`, with a text for the reader.
+fn failed(turn: &Turn, text: &str) -> Outcome {
+    let shown: String = text.chars().take(LONGEST_ERROR).collect();
+    let (message, metadata) = wire::error_end(&turn.record, &shown);
+    Outcome::Ended(Ending::Failed, Some(message), Some(metadata))
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use a2a::{Artifact, Message, Part, PartContent, StreamResponse, TaskArtifactUpdateEvent, TaskState};
+use a2a::{Message, StreamResponse, TaskArtifactUpdateEvent, TaskState};
 use relevo_shared::domain::class::{Class, Kind};
 use relevo_shared::domain::event::{self, Event};
 use relevo_shared::domain::fold::{Fold, FoldError, Folded};
@@ -12,7 +12,10 @@ use relevo_shared::domain::state::End;
 use relevo_shared::ids::{Cursor, EntryId, Nonce};
 use relevo_shared::store::{NewEvent, Open, SessionItems, Taken};
 
-use super::sink::{Item, Metadata};
+use super::sink::{Metadata, Output};
+use cut::Room;
+
+mod cut;
 
 /// A batch is sent when it holds this many events,
 pub(crate) const BATCH_EVENTS: usize = 64;
@@ -24,6 +27,8 @@ const SNAPSHOT_EVENTS: u64 = 512;
 const SNAPSHOT_BYTES: usize = 256 << 10;
 /// but not before this part of what the last one held: all snapshots of a long answer together are a few times its length.
 const SNAPSHOT_PART: usize = 2;
+/// nor once the task may hold more than this: it would hold up Redis, and a script takes only so much. The end is kept anyway.
+const SNAPSHOT_MOST: u64 = 32 << 20;
 /// What an event's envelope may need beside its text or bytes.
 const ENVELOPE: usize = 4 << 10;
 
@@ -52,6 +57,7 @@ pub(crate) struct Draft {
     state: TaskState,
     stamp: u64,
     total_events: u64,
+    /// What the task holds, as far as it is known: what it held at the turn's start, and the events of this attempt.
     total_bytes: u64,
     since_snapshot: (u64, usize),
     /// How long the last snapshot was, as far as this attempt knows.
@@ -105,6 +111,11 @@ impl Draft {
     /// The draft of a taken turn, holding its opening event.
     pub(crate) fn new(taken: &Taken, limits: OutputLimits, now: u64) -> Self {
         let state = at_turn_start(taken);
+        // What earlier turns left is written again with every snapshot: it counts, or a task grows with every turn.
+        let before = match &taken.base {
+            None => 0,
+            Some(_) => json_len(&state),
+        };
         let base = Some((taken.first, state.clone()));
         let mut draft = Self {
             number: taken.number,
@@ -117,15 +128,15 @@ impl Draft {
             state: TaskState::Working,
             stamp: now,
             total_events: 0,
-            total_bytes: 0,
+            total_bytes: before,
             since_snapshot: (0, 0),
             snapshot_bytes: 0,
             replaced: None,
         };
         let record = &taken.record;
-        if taken.tries.opened == 0 {
+        let opening = if taken.tries.opened == 0 {
             draft.open = Open::Working;
-            draft.add(event::working(record, now));
+            event::working(record, now)
         } else {
             let valid = Cursor {
                 task: record.task,
@@ -133,8 +144,10 @@ impl Draft {
             };
             draft.open = Open::Boundary;
             draft.replaced = Some(HashSet::new());
-            draft.add(event::boundary(record, taken.tries.opened + 1, valid, now));
-        }
+            event::boundary(record, taken.tries.opened + 1, valid, now)
+        };
+        let bytes = opening.bytes();
+        draft.add(opening, bytes);
         draft
     }
 
@@ -153,68 +166,92 @@ impl Draft {
         self.written.at()
     }
 
-    /// Adds what the agent produced, cut into events that fit.
-    pub(crate) fn push(&mut self, record: &TurnRecord, item: Item, now: u64) -> Result<(), OverLimit> {
-        let room = self.limits.event_bytes.saturating_sub(ENVELOPE).max(1);
-        match item {
-            Item::Session { items, .. } => self.set_session(items),
-            Item::Status {
+    /// Cuts what the agent produced into events that fit, to be pushed one by one.
+    pub(crate) fn cut(&mut self, record: &TurnRecord, output: Output, now: u64) -> Result<Vec<Event>, OverLimit> {
+        match output {
+            Output::Status {
                 state,
                 message,
                 mut metadata,
-                class,
+                mut class,
             } => {
-                let mut first = true;
-                let messages = message.map_or_else(|| Ok(vec![None]), |message| pieces(message, room))?;
-                for message in messages {
-                    // Only the first piece carries class and metadata: one item is one step for those who wait.
-                    let class = if first { class } else { Class::Normal };
-                    first = false;
-                    self.state = state.clone();
+                let messages = match message {
+                    None => vec![None],
+                    Some(message) => cut::message(message, self.room())?.into_iter().map(Some).collect(),
+                };
+                let event = |message| {
                     let mut update = event::status(record, state.clone(), message, now);
+                    // Only the first piece carries class and metadata: one item is one step for those who wait.
                     update.metadata = metadata.take();
-                    self.limited(
-                        Event {
-                            body: StreamResponse::StatusUpdate(update),
-                            class,
-                        },
-                        now,
-                    )?;
-                }
+                    Event {
+                        body: StreamResponse::StatusUpdate(update),
+                        class: std::mem::replace(&mut class, Class::Normal),
+                    }
+                };
+                Ok(messages.into_iter().map(event).collect())
             }
-            Item::Artifact {
+            Output::Artifact {
                 artifact,
                 mut append,
                 last_chunk,
                 mut metadata,
             } => {
-                if let Some(replaced) = &mut self.replaced
-                    && replaced.insert(artifact.artifact_id.clone())
-                {
+                let id = artifact.artifact_id.clone();
+                let pieces = cut::artifact(artifact, self.room())?;
+                if self.replaced.as_mut().is_some_and(|replaced| replaced.insert(id)) {
                     append = false;
                 }
-                let pieces = artifact_pieces(artifact, room)?;
                 let count = pieces.len();
-                for (n, artifact) in (1..).zip(pieces) {
+                let event = |(n, artifact)| {
                     let update = TaskArtifactUpdateEvent {
                         task_id: record.task.to_string(),
                         context_id: record.context_id.clone(),
                         artifact,
-                        append: Some(append),
+                        append: Some(std::mem::replace(&mut append, true)),
                         last_chunk: Some(last_chunk && n == count),
                         metadata: metadata.take(),
                     };
-                    append = true;
-                    self.limited(
-                        Event {
-                            body: StreamResponse::ArtifactUpdate(update),
-                            class: Class::Normal,
-                        },
-                        now,
-                    )?;
-                }
+                    Event {
+                        body: StreamResponse::ArtifactUpdate(update),
+                        class: Class::Normal,
+                    }
+                };
+                Ok((1..).zip(pieces).map(event).collect())
             }
         }
+    }
+
+    /// Whether a value fits into an event.
+    pub(crate) fn fits(&self, value: &impl serde::Serialize) -> bool {
+        json_len(value) <= self.room().bytes as u64
+    }
+
+    /// The largest event. Its envelope, and something in it, has room whatever the settings.
+    fn most(&self) -> usize {
+        self.limits.event_bytes.max(2 * ENVELOPE)
+    }
+
+    fn room(&self) -> Room {
+        Room {
+            bytes: self.most() - ENVELOPE,
+            pieces: self.limits.events.saturating_sub(self.total_events),
+        }
+    }
+
+    /// Adds an event, unless it is more than the limits allow. To be written when the draft is full then: a script takes only so
+    /// much at once.
+    pub(crate) fn push(&mut self, event: Event, now: u64) -> Result<(), OverLimit> {
+        let bytes = event.bytes();
+        let total = self.total_bytes.saturating_add(bytes.len() as u64);
+        // What is beside the parts is not cut.
+        if self.total_events >= self.limits.events || total > self.limits.bytes || bytes.len() > self.most() {
+            return Err(OverLimit);
+        }
+        if let StreamResponse::StatusUpdate(update) = &event.body {
+            self.state = update.status.state.clone();
+        }
+        self.stamp = self.stamp.max(now);
+        self.add(event, bytes);
         Ok(())
     }
 
@@ -228,30 +265,12 @@ impl Draft {
         self.session = None;
     }
 
-    fn limited(&mut self, event: Event, now: u64) -> Result<(), OverLimit> {
-        self.stamp = self.stamp.max(now);
-        let size = self.add(event);
-        let over = self.total_events > self.limits.events || self.total_bytes > self.limits.bytes;
-        // What is beside the parts is not cut.
-        if over || size > self.limits.event_bytes.max(ENVELOPE) {
-            Err(OverLimit)
-        } else {
-            Ok(())
-        }
-    }
-
-    fn add(&mut self, event: Event) -> usize {
-        let kind = Kind {
-            turn: self.number,
-            class: event.class,
-        };
-        let bytes = event.bytes();
-        let size = bytes.len();
-        self.bytes += size;
-        self.total_bytes += size as u64;
+    fn add(&mut self, event: Event, bytes: Vec<u8>) {
+        self.bytes += bytes.len();
+        self.total_bytes += bytes.len() as u64;
         self.total_events += 1;
-        self.events.push((NewEvent { kind, bytes }, event.body));
-        size
+        let new = NewEvent::with_bytes(self.number, &event, bytes);
+        self.events.push((new, event.body));
     }
 
     /// Throws away what waits. What opens the attempt stays.
@@ -262,18 +281,13 @@ impl Draft {
         self.bytes = self.events.iter().map(|(event, _)| event.bytes.len()).sum();
     }
 
-    /// Throws away the oversized last event of an agent that produced too much.
-    pub(crate) fn drop_last(&mut self) {
-        if self.events.len() > 1 {
-            self.events.pop();
-        }
-    }
-
     /// Makes the waiting events a batch. It stays the same batch however often it is sent.
     pub(crate) fn ready(&self, nonce: Nonce) -> Result<Ready, FoldError> {
         let (count, bytes) = self.since_snapshot;
         let (count, bytes) = (count + self.events.len() as u64, bytes + self.bytes);
-        let due = (count >= SNAPSHOT_EVENTS || bytes >= SNAPSHOT_BYTES) && bytes >= self.snapshot_bytes / SNAPSHOT_PART;
+        let due = (count >= SNAPSHOT_EVENTS || bytes >= SNAPSHOT_BYTES)
+            && bytes >= self.snapshot_bytes / SNAPSHOT_PART
+            && self.total_bytes <= SNAPSHOT_MOST;
         // A boundary goes back to the turn's start: nothing before it is worth keeping.
         let snapshot = if due && self.open == Open::No {
             serde_json::to_vec(self.fold(nonce)?.state()).ok()
@@ -308,15 +322,11 @@ impl Draft {
             metadata.extend(update.metadata.take().unwrap_or_default());
             update.metadata = Some(metadata);
         }
-        let kind = Kind {
-            turn: self.number,
-            class: event.class,
-        };
-        let bytes = event.bytes();
+        let new = NewEvent::new(self.number, &event);
         let mut after = self.fold(nonce)?;
-        after.apply_event(after.at().after(1, nonce), kind, event.body)?;
+        after.apply_event(after.at().after(1, nonce), new.kind, event.body)?;
         let mut events: Vec<NewEvent> = self.events.iter().map(|(event, _)| event.clone()).collect();
-        events.push(NewEvent { kind, bytes });
+        events.push(new);
         let ready = Ready {
             nonce,
             open: self.open,
@@ -385,104 +395,9 @@ pub(crate) fn at_turn_start(taken: &Taken) -> Folded {
     }
 }
 
-/// Cuts a message into messages of the same id that fit; texts are cut, other parts are not.
-fn pieces(message: Message, room: usize) -> Result<Vec<Option<Message>>, OverLimit> {
-    let groups = part_groups(&message.parts, room)?;
-    if groups.len() <= 1 {
-        return Ok(vec![Some(message)]);
-    }
-    Ok(groups
-        .into_iter()
-        .map(|parts| {
-            Some(Message {
-                parts,
-                ..message.clone()
-            })
-        })
-        .collect())
-}
-
-fn artifact_pieces(artifact: Artifact, room: usize) -> Result<Vec<Artifact>, OverLimit> {
-    let groups = part_groups(&artifact.parts, room)?;
-    if groups.len() <= 1 {
-        return Ok(vec![artifact]);
-    }
-    Ok(groups
-        .into_iter()
-        .map(|parts| Artifact {
-            parts,
-            ..artifact.clone()
-        })
-        .collect())
-}
-
-fn part_groups(parts: &[Part], room: usize) -> Result<Vec<Vec<Part>>, OverLimit> {
-    let mut groups: Vec<Vec<Part>> = vec![Vec::new()];
-    let mut used = 0;
-    for part in parts.iter().flat_map(|part| cut(part, room)) {
-        let size = part_size(&part);
-        if size > room {
-            return Err(OverLimit);
-        }
-        if used + size > room && used > 0 {
-            groups.push(Vec::new());
-            used = 0;
-        }
-        used += size;
-        if let Some(group) = groups.last_mut() {
-            group.push(part);
-        }
-    }
-    Ok(groups)
-}
-
-/// Cuts a plain text; anything else is one piece.
-fn cut(part: &Part, room: usize) -> Vec<Part> {
-    let PartContent::Text(text) = &part.content else {
-        return vec![part.clone()];
-    };
-    let plain = part.filename.is_none() && part.media_type.is_none() && part.metadata.is_none();
-    if !plain || json_len(text) <= room {
-        return vec![part.clone()];
-    }
-    let (mut cuts, mut piece, mut used) = (Vec::new(), String::new(), 0);
-    for letter in text.chars() {
-        let size = letter_len(letter);
-        if used + size > room {
-            cuts.push(Part::text(std::mem::take(&mut piece)));
-            used = 0;
-        }
-        piece.push(letter);
-        used += size;
-    }
-    cuts.push(Part::text(piece));
-    cuts
-}
-
-/// What a letter needs in JSON: control characters become six.
-fn letter_len(letter: char) -> usize {
-    match letter {
-        '"' | '\\' | '\n' | '\r' | '\t' => 2,
-        c if u32::from(c) < 0x20 => 6,
-        c => c.len_utf8(),
-    }
-}
-
-fn json_len(text: &str) -> usize {
-    text.chars().map(letter_len).sum()
-}
-
-fn part_size(part: &Part) -> usize {
-    let content = match &part.content {
-        PartContent::Text(text) | PartContent::Url(text) => json_len(text),
-        PartContent::Raw(bytes) => bytes.len().div_ceil(3) * 4,
-        PartContent::Data(value) => value.to_string().len(),
-    };
-    let extra = part
-        .metadata
-        .as_ref()
-        .map_or(0, |m| serde_json::to_string(m).map_or(0, |t| t.len()));
-    content + extra
+/// How long a value is as JSON.
+fn json_len(value: &impl serde::Serialize) -> u64 {
+    serde_json::to_vec(value).map_or(0, |bytes| bytes.len() as u64)
 }
 
 #[cfg(test)]

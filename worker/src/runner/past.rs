@@ -37,7 +37,11 @@ impl Past {
         }
         let stored = self.store.read_task(record.task, HistoryLength::All).await?;
         let mut history = stored.map(|stored| stored.history).unwrap_or_default();
-        history.retain(|message| message.message_id != record.message.message_id);
+        // The turn's own is the last of that id: clients may use one again.
+        let own = |message: &Message| message.message_id == record.message.message_id;
+        if let Some(own) = history.iter().rposition(own) {
+            history.remove(own);
+        }
         Ok((task, history))
     }
 

@@ -1,14 +1,14 @@
 //! The renewal thread: an OS thread with its own connection, so that no busy runtime holds it up. It renews only while the
 //! main runtime ticks: a worker that cannot work must lose its leases.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use relevo_shared::ids::ContextKey;
+use relevo_shared::ids::LeaseToken;
 use relevo_shared::platform::clock;
-use relevo_shared::store::{Held, LeaseClient, RedisClock, millis};
+use relevo_shared::store::{Held, LeaseClient, RedisClock, Renewed, millis};
 
 use super::leases::{Lease, Leases};
 
@@ -65,24 +65,7 @@ impl Renewal {
             match self.client.renew(partition, millis(self.ttl), &held) {
                 Ok(renewed) => {
                     self.clock.learn(renewed.now);
-                    let by_context: HashMap<&ContextKey, &Arc<Lease>> =
-                        leases.iter().map(|lease| (&lease.held.context, lease)).collect();
-                    for context in &renewed.lost {
-                        if let Some(lease) = by_context.get(context) {
-                            lease.tell(|news| news.lost = true);
-                        }
-                    }
-                    for context in &renewed.canceled {
-                        if let Some(lease) = by_context.get(context) {
-                            lease.tell(|news| news.canceled = true);
-                        }
-                    }
-                    for lease in leases
-                        .iter()
-                        .filter(|lease| !renewed.lost.contains(&lease.held.context))
-                    {
-                        lease.renewed_at(sent);
-                    }
+                    pass_on(&leases, &renewed, sent);
                 }
                 Err(error) => {
                     tracing::warn!(
@@ -93,5 +76,64 @@ impl Renewal {
                 }
             }
         }
+    }
+}
+
+/// Tells each lease what the renewal that was sent at `sent` said about its token.
+fn pass_on(leases: &[Arc<Lease>], renewed: &Renewed, sent: Duration) {
+    let lost: HashSet<&LeaseToken> = renewed.lost.iter().collect();
+    let canceled: HashSet<&LeaseToken> = renewed.canceled.iter().collect();
+    for lease in leases {
+        if lost.contains(&lease.held.token) {
+            lease.tell(|news| news.lost = true);
+            continue;
+        }
+        if canceled.contains(&lease.held.token) {
+            lease.tell(|news| news.canceled = true);
+        }
+        lease.renewed_at(sent);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use relevo_shared::ids::{ContextKey, Partition, ScopeKey, TurnId};
+
+    use super::*;
+    use crate::runner::leases::News;
+
+    /// The finish of a turn was not answered yet, and the same worker has taken the next turn of the context.
+    #[test]
+    fn an_old_lease_of_a_context_that_is_lost_leaves_the_current_one() {
+        let (context, partition) = ContextKey::of(&ScopeKey::of("", ""), "c-1", 64);
+        let table = Leases::default();
+        let leases = [1, 2, 3].map(|n| {
+            let held = Held {
+                context: context.clone(),
+                token: LeaseToken::new(n),
+                turn: TurnId::new(1, Partition(partition.0), 1),
+            };
+            table.add(held, partition, Duration::from_secs(10), Duration::from_mins(1))
+        });
+        let renewed = Renewed {
+            now: 1,
+            lost: vec![LeaseToken::new(1)],
+            canceled: vec![LeaseToken::new(3)],
+        };
+        pass_on(&leases, &renewed, Duration::from_secs(20));
+        let news = leases.each_ref().map(|lease| *lease.news().borrow());
+        let (lost, canceled) = (
+            News {
+                lost: true,
+                canceled: false,
+            },
+            News {
+                lost: false,
+                canceled: true,
+            },
+        );
+        assert_eq!(news, [lost, News::default(), canceled]);
+        let renewed = leases.each_ref().map(|lease| lease.renewed().as_secs());
+        assert_eq!(renewed, [10, 20, 20]);
     }
 }

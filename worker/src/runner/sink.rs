@@ -17,9 +17,24 @@ const WAITING: usize = 64;
 /// Metadata of an event.
 pub type Metadata = HashMap<String, serde_json::Value>;
 
+/// What an agent hands to the runner.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "a session is the rare one")]
+pub(crate) enum Item {
+    /// What everyone sees.
+    Output(Output),
+    /// Items for the session, written with everything before them.
+    Session {
+        /// The items.
+        items: SessionItems,
+        /// Told how long the session is then.
+        written: oneshot::Sender<Result<u64, SessionError>>,
+    },
+}
+
 /// What an agent produced.
 #[derive(Debug)]
-pub(crate) enum Item {
+pub(crate) enum Output {
     /// A status.
     Status {
         /// The state.
@@ -41,13 +56,6 @@ pub(crate) enum Item {
         last_chunk: bool,
         /// What the event carries beside it.
         metadata: Option<Metadata>,
-    },
-    /// Items for the session, written with everything before them.
-    Session {
-        /// The items.
-        items: SessionItems,
-        /// Told how long the session is then.
-        written: oneshot::Sender<Result<u64, SessionError>>,
     },
 }
 
@@ -152,13 +160,13 @@ impl EventSink {
             TaskState::Submitted => (state, Class::Normal),
             _ => (TaskState::Working, Class::Normal),
         };
-        self.send(Item::Status {
+        let output = Output::Status {
             state,
             message,
             metadata,
             class,
-        })
-        .await
+        };
+        self.send(Item::Output(output)).await
     }
 
     /// Streams a piece of an artifact.
@@ -180,13 +188,13 @@ impl EventSink {
         last_chunk: bool,
         metadata: Option<Metadata>,
     ) -> Result<(), SinkClosed> {
-        self.send(Item::Artifact {
+        let output = Output::Artifact {
             artifact,
             append,
             last_chunk,
             metadata,
-        })
-        .await
+        };
+        self.send(Item::Output(output)).await
     }
 
     /// Adds items (JSON) to the agent's session in this context, with the events before them, and waits until they are written.

@@ -1,14 +1,13 @@
-//! Taking turns: wait for a free slot, then for the bell, then take from the partition it names.
+//! Taking turns: wait for a free slot, then for the bell of any pool, then take from the partition it names.
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use relevo_shared::ids::{LeaseToken, Partition, WorkerId};
 use relevo_shared::platform::tasks::{self, Kind, Tasks};
 use relevo_shared::platform::{clock, entropy};
-use relevo_shared::store::{Held, Keep, RedisClock, Retry, Store, StoreError, Take, Taken, Took, millis};
+use relevo_shared::store::{BellWaiter, Held, Keep, RedisClock, Retry, Store, StoreError, Take, Taken, Took, millis};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::draft::OutputLimits;
@@ -57,8 +56,8 @@ pub(crate) struct Worker {
     pub(crate) metrics: WorkerMetrics,
     pub(crate) hand_over: HandOver,
     pub(crate) slots: Arc<Semaphore>,
-    /// Whether a turn on its last attempt runs here: such turns run one at a time, so that a poisoned one dies alone.
-    pub(crate) last_attempt: AtomicBool,
+    /// One permit for turns on their last attempt: they run one at a time, so that a poisoned one dies alone.
+    pub(crate) last_attempt: Arc<Semaphore>,
 }
 
 impl Worker {
@@ -67,31 +66,27 @@ impl Worker {
         self.clock.now().max(taken.record.submitted)
     }
 
-    /// Takes turns of a pool until draining begins. Returns when no take is outstanding.
-    pub(crate) async fn take_turns(self: Arc<Self>, pool: String) {
+    /// Takes turns of all pools until draining begins. Returns when no take is outstanding.
+    pub(crate) async fn take_turns(self: Arc<Self>, pools: Vec<String>) {
         let shutdown = self.tasks.shutdown().clone();
-        let mut waiter = self.store.bell_waiter(&pool);
+        let mut bells = Bells::new(&self.store, pools);
         let mut failures = 0;
         loop {
             // Both waits are given up when draining begins; nothing is leased by them.
             let next = tokio::select! {
                 biased;
                 () = shutdown.draining() => return,
-                next = self.next_partition(&pool, &mut waiter) => next,
+                next = self.next_partition(&mut bells, BELL_WAIT) => next,
             };
             let taken = match next {
-                Ok(Some((partition, permit))) => self.take_from(&pool, partition, permit).await,
+                Ok(Some((rung, permit))) => self.take_from(&rung.pool, rung.partition, permit).await,
                 Ok(None) => Ok(()),
                 Err(error) => Err(error),
             };
             match taken {
                 Ok(()) => failures = 0,
                 Err(error) => {
-                    tracing::warn!(
-                        error = &error as &dyn std::error::Error,
-                        pool,
-                        "no turns can be taken now"
-                    );
+                    tracing::warn!(error = &error as &dyn std::error::Error, "no turns can be taken now");
                     tokio::select! {
                         () = shutdown.draining() => return,
                         () = back_off(failures) => {}
@@ -102,21 +97,18 @@ impl Worker {
         }
     }
 
-    /// A free slot, then a partition that has something for it.
+    /// A free slot, then a partition of any pool that has something for it.
     async fn next_partition(
         &self,
-        pool: &str,
-        waiter: &mut relevo_shared::store::BellWaiter,
-    ) -> Result<Option<(Partition, OwnedSemaphorePermit)>, StoreError> {
+        bells: &mut Bells,
+        wait: Duration,
+    ) -> Result<Option<(Rung, OwnedSemaphorePermit)>, StoreError> {
         let Ok(permit) = Arc::clone(&self.slots).acquire_owned().await else {
             return std::future::pending().await;
         };
-        let partition = match self.store.answer_bell(pool).await? {
-            Some(partition) => Some(partition),
-            None => waiter.wait(BELL_WAIT).await?,
-        };
+        let rung = bells.next(&self.store, wait).await?;
         self.metrics.looked();
-        Ok(partition.map(|partition| (partition, permit)))
+        Ok(rung.map(|rung| (rung, permit)))
     }
 
     async fn take_from(
@@ -135,22 +127,16 @@ impl Worker {
             }
         }
         let tokens: Vec<LeaseToken> = permits.iter().map(|_| LeaseToken::new(entropy::u128())).collect();
-        let last = !self.last_attempt.swap(true, Ordering::AcqRel);
+        let mut last = Arc::clone(&self.last_attempt).try_acquire_owned().ok();
         let sent = clock::boottime();
-        let took = self.take_until_known(pool, partition, &tokens, last).await;
-        let got_last = took
-            .as_ref()
-            .is_ok_and(|took| took.turns.iter().any(|turn| turn.last_attempt));
-        if last && !got_last {
-            self.last_attempt.store(false, Ordering::Release);
-        }
-        let took = took?;
+        let took = self.take_until_known(pool, partition, &tokens, last.is_some()).await?;
         self.clock.learn(took.now);
         if took.full {
             drop(self.store.ring(pool, partition, took.now).await);
         }
         for (taken, permit) in took.turns.into_iter().zip(permits) {
-            self.start(taken, permit, sent);
+            let alone = if taken.last_attempt { last.take() } else { None };
+            self.start(taken, permit, alone, sent);
         }
         Ok(())
     }
@@ -190,7 +176,13 @@ impl Worker {
         }
     }
 
-    fn start(self: &Arc<Self>, taken: Taken, permit: OwnedSemaphorePermit, sent: Duration) {
+    fn start(
+        self: &Arc<Self>,
+        taken: Taken,
+        slot: OwnedSemaphorePermit,
+        alone: Option<OwnedSemaphorePermit>,
+        sent: Duration,
+    ) {
         let held = Held {
             context: taken.context.clone(),
             token: taken.token.clone(),
@@ -199,15 +191,72 @@ impl Worker {
         // A turn is renewed a little longer than it may run, so that its own end comes first.
         let limit = self.settings.max_duration + self.settings.ttl;
         let lease = self.leases.add(held, taken.partition, sent, limit);
-        let last_attempt = taken.last_attempt;
+        let holds = Holds {
+            _slot: slot,
+            _alone: alone,
+            leases: self.leases.clone(),
+            token: taken.token.clone(),
+        };
         let run = TurnRun::new(Arc::clone(self), taken, lease);
-        let worker = Arc::clone(self);
-        tasks::spawn(&self.tasks, "turn", Kind::BestEffort, async move {
-            let _slot = permit;
-            run.run().await;
-            if last_attempt {
-                worker.last_attempt.store(false, Ordering::Release);
-            }
-        });
+        tasks::spawn(&self.tasks, "turn", Kind::BestEffort, holds.during(run.run()));
     }
 }
+
+/// What a turn holds while it runs here: its slot, the right of a last attempt, and a lease that is renewed. All of it is given back
+/// however its task ends, also by a panic.
+struct Holds {
+    _slot: OwnedSemaphorePermit,
+    _alone: Option<OwnedSemaphorePermit>,
+    leases: Leases,
+    token: LeaseToken,
+}
+
+impl Holds {
+    async fn during(self, run: impl Future<Output = ()>) {
+        run.await;
+    }
+}
+
+impl Drop for Holds {
+    fn drop(&mut self) {
+        self.leases.remove(&self.token);
+    }
+}
+
+/// A partition of a pool that has undelivered turns.
+#[derive(Debug, PartialEq, Eq)]
+struct Rung {
+    pool: String,
+    partition: Partition,
+}
+
+/// The bells of a worker's pools, heard in turn: no pool is first for ever.
+struct Bells {
+    pools: Vec<String>,
+    waiter: BellWaiter,
+}
+
+impl Bells {
+    fn new(store: &Store, pools: Vec<String>) -> Self {
+        let waiter = store.bell_waiter();
+        Self { pools, waiter }
+    }
+
+    /// The next that rings within this time.
+    async fn next(&mut self, store: &Store, wait: Duration) -> Result<Option<Rung>, StoreError> {
+        if !self.pools.is_empty() {
+            self.pools.rotate_left(1);
+        }
+        for pool in &self.pools {
+            if let Some(partition) = store.answer_bell(pool).await? {
+                let pool = pool.clone();
+                return Ok(Some(Rung { pool, partition }));
+            }
+        }
+        let rung = self.waiter.wait(&self.pools, wait).await?;
+        Ok(rung.map(|(pool, partition)| Rung { pool, partition }))
+    }
+}
+
+#[cfg(test)]
+mod tests;

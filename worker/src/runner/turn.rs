@@ -1,28 +1,27 @@
 //! One turn's life from lease to end: the agent runs, its events are batched and written, and whatever happens the turn ends, is
-//! given back, or belongs to someone else. Nothing is written outside the fence.
+//! given back, or belongs to someone else. Nothing is written outside the fence. How it ends is in [`settle`].
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use relevo_shared::domain::reason::FailReason;
 use relevo_shared::domain::record::CrashPolicy;
-use relevo_shared::domain::state::End;
 use relevo_shared::ids::Nonce;
-use relevo_shared::janitor::{GivenBack, Why, give_back};
-use relevo_shared::platform::shutdown::Phase;
 use relevo_shared::platform::tasks::{self, Handle, Kind};
 use relevo_shared::platform::{clock, entropy};
-use relevo_shared::store::{EmitReply, Retry, SessionItems, Taken};
+use relevo_shared::store::{EmitReply, SessionItems, StoreError, Taken};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
-use super::draft::{Close, Draft, OverLimit};
+use super::draft::{Draft, OverLimit};
 use super::leases::{Guard, Lease, News};
 use super::past::Past;
-use super::sink::{EventSink, Item, SessionError};
+use super::sink::{EventSink, Item, Output, SessionError};
 use super::take::Worker;
 use super::write;
-use crate::agent::{CancelToken, Ending, Outcome, StopReason, Turn};
+use crate::agent::{CancelToken, Outcome, StopReason, Turn};
+
+mod settle;
 
 /// How long events wait for company before they are written.
 const BATCH_WAIT: Duration = Duration::from_millis(3);
@@ -41,7 +40,7 @@ enum Attempt {
     Overdue,
     /// The lease is someone else's.
     Lost,
-    /// The lease can no longer be trusted: Redis did not answer.
+    /// The lease can no longer be trusted, or nothing can be written: Redis did not answer, or does not let this worker in.
     Unsure,
     /// Acknowledged writes were lost.
     Diverged,
@@ -88,7 +87,6 @@ impl TurnRun {
             self.attempt(&record).await
         };
         let label = self.settle(attempt).await;
-        self.worker.leases.remove(&self.taken.token);
         self.worker.metrics.turns.with_label_values(&[label]).inc();
         self.worker
             .metrics
@@ -180,7 +178,6 @@ impl TurnRun {
 
     /// Writes what the agent says until it has said everything (`None`), or something else ends the attempt.
     async fn follow(&mut self, items: &mut mpsc::Receiver<Item>) -> Option<Attempt> {
-        let record = self.taken.record.clone();
         let overdue = self.started + self.worker.settings.max_duration;
         let shutdown = self.worker.tasks.shutdown().clone();
         let mut hand_over = std::pin::pin!(self.worker.hand_over.clone().wait());
@@ -209,28 +206,40 @@ impl TurnRun {
                     }
                 }
                 item = items.recv() => {
-                    let item = match item? {
-                        Item::Session { items, written } => {
-                            if let Some(over) = self.write_session(items, written).await {
-                                return Some(over);
+                    let over = match item? {
+                        Item::Session { items, written } => self.write_session(items, written).await,
+                        Item::Output(output) => {
+                            if self.draft.is_empty() {
+                                flush_at = Instant::now() + BATCH_WAIT;
                             }
-                            continue;
+                            self.say(output).await
                         }
-                        item => item,
                     };
-                    if self.draft.is_empty() {
-                        flush_at = Instant::now() + BATCH_WAIT;
-                    }
-                    if self.draft.push(&record, item, self.worker.stamp(&self.taken)) == Err(OverLimit) {
-                        self.draft.drop_last();
-                        return Some(Attempt::OverLimit);
-                    }
-                    if self.draft.is_full() && let Some(over) = self.flush().await {
-                        return Some(over);
+                    if over.is_some() {
+                        return over;
                     }
                 }
             }
         }
+    }
+
+    /// Adds what the agent said to what waits, and writes it whenever it is enough for a batch.
+    async fn say(&mut self, output: Output) -> Option<Attempt> {
+        let now = self.worker.stamp(&self.taken);
+        let Ok(events) = self.draft.cut(&self.taken.record, output, now) else {
+            return Some(Attempt::OverLimit);
+        };
+        for event in events {
+            if self.draft.push(event, now) == Err(OverLimit) {
+                return Some(Attempt::OverLimit);
+            }
+            if self.draft.is_full()
+                && let Some(over) = self.flush().await
+            {
+                return Some(over);
+            }
+        }
+        None
     }
 
     /// Writes session items with everything that waits, and tells the agent.
@@ -283,7 +292,7 @@ impl TurnRun {
                 None
             }
             Ok(refused) => Some(self.refused("emit", &refused)),
-            Err(error) => Some(internal(&error)),
+            Err(error) => Some(unwritten(&error)),
         }
     }
 
@@ -307,148 +316,15 @@ impl TurnRun {
             }
         }
     }
-
-    /// Carries out what the attempt led to; returns the metric label.
-    async fn settle(&mut self, attempt: Attempt) -> &'static str {
-        match attempt {
-            Attempt::Returned(Outcome::Ended(ending, message, metadata)) => {
-                let end = end_of(ending);
-                self.end(Close {
-                    message,
-                    metadata,
-                    ..Close::plain(end)
-                })
-                .await
-            }
-            Attempt::Returned(Outcome::Failed(reason, text)) => {
-                tracing::warn!(turn.id = %self.taken.record.turn, reason = reason.as_str(), text, "the agent failed");
-                self.end(Close::failed(reason)).await
-            }
-            Attempt::Returned(Outcome::Crashed(text)) => {
-                tracing::warn!(turn.id = %self.taken.record.turn, text, "the agent is gone in the middle of the turn");
-                match self.taken.record.policy {
-                    CrashPolicy::Fail => self.end(Close::failed(FailReason::AgentExited)).await,
-                    CrashPolicy::Restart => self.give_back(Why::Crash).await,
-                }
-            }
-            Attempt::OverLimit => self.end(Close::failed(FailReason::OutputLimit)).await,
-            Attempt::Overdue => self.end(Close::failed(FailReason::DeadlineExceeded)).await,
-            Attempt::Canceled => {
-                self.draft.drop_waiting();
-                self.end(Close::plain(End::Canceled)).await
-            }
-            Attempt::Lost => {
-                self.worker.metrics.leases_lost.inc();
-                "lost"
-            }
-            Attempt::Crashed => self.give_back(Why::Crash).await,
-            Attempt::Unsure | Attempt::Diverged => self.give_back(Why::HandOver(FailReason::RedisUnavailable)).await,
-            Attempt::Draining => {
-                // What the agent said before it was stopped is worth keeping for a turn that ends here.
-                let _written = self.flush().await;
-                self.give_back(Why::HandOver(FailReason::WorkerDrained)).await
-            }
-        }
-    }
-
-    async fn end(&mut self, close: Close) -> &'static str {
-        let end = close.end;
-        let now = self.worker.stamp(&self.taken);
-        let prev = self.draft.position();
-        let nonce = Nonce(entropy::u64());
-        let (ready, after) = match self.draft.ending(&self.taken.record, nonce, close, now) {
-            Ok(batch) => batch,
-            Err(error) => {
-                tracing::error!(
-                    error = &error as &dyn std::error::Error,
-                    "the end of a turn cannot be folded"
-                );
-                return self.give_back(Why::Crash).await;
-            }
-        };
-        match write::finish(
-            &self.worker.store,
-            &self.taken,
-            (&ready, after),
-            prev,
-            end,
-            &self.worker.settings.keep,
-        )
-        .await
-        {
-            Ok(EmitReply::Done { now, .. }) => {
-                self.worker.clock.learn(now);
-                end.label()
-            }
-            Ok(EmitReply::Canceled) if end != End::Canceled => {
-                // The cancel came before the end: the order of the two scripts decides.
-                self.draft.drop_waiting();
-                Box::pin(self.end(Close::plain(End::Canceled))).await
-            }
-            Ok(EmitReply::Diverged) => self.give_back(Why::HandOver(FailReason::RedisUnavailable)).await,
-            Ok(refused) => {
-                self.refused("finish", &refused);
-                self.worker.metrics.leases_lost.inc();
-                "lost"
-            }
-            Err(error) => {
-                tracing::error!(
-                    error = &error as &dyn std::error::Error,
-                    "the end of a turn was refused"
-                );
-                self.give_back(Why::Crash).await
-            }
-        }
-    }
-
-    /// Gives the turn back as soon as Redis answers; the token makes every repeat safe.
-    async fn give_back(&self, why: Why) -> &'static str {
-        let taken = &self.taken;
-        let keep = &self.worker.settings.keep;
-        let mut tries = 0;
-        loop {
-            match give_back(
-                &self.worker.store,
-                taken.partition,
-                &taken.context,
-                &taken.token,
-                why,
-                keep,
-            )
-            .await
-            {
-                Ok(GivenBack::Queued) if why == Why::Crash => return "crashed",
-                Ok(GivenBack::Queued) => return "handed_back",
-                Ok(GivenBack::Ended(end)) => return end.label(),
-                Ok(GivenBack::Gone) => {
-                    self.worker.metrics.fenced.with_label_values(&["hand_back"]).inc();
-                    self.worker.metrics.leases_lost.inc();
-                    return "lost";
-                }
-                Err(error) if error.retry() == Retry::Later && self.worker.tasks.shutdown().phase() != Phase::Abort => {
-                    write::back_off(tries).await;
-                    tries += 1;
-                }
-                Err(error) => {
-                    tracing::error!(
-                        error = &error as &dyn std::error::Error,
-                        "a turn could not be given back"
-                    );
-                    return "abandoned";
-                }
-            }
-        }
-    }
 }
 
-fn end_of(ending: Ending) -> End {
-    match ending {
-        Ending::Completed => End::Completed,
-        Ending::Canceled => End::Canceled,
-        Ending::Failed => End::Failed,
-        Ending::Rejected => End::Rejected,
-        Ending::InputRequired => End::InputRequired,
-        Ending::AuthRequired => End::AuthRequired,
+/// What an error of the store means for the attempt: a batch that the store does not take is the agent's doing, all else is not.
+fn unwritten(error: &StoreError) -> Attempt {
+    tracing::error!(error = error as &dyn std::error::Error, "a batch was not written");
+    if matches!(error, StoreError::Refused { .. }) {
+        Attempt::Crashed
+    } else {
+        Attempt::Unsure
     }
 }
 

@@ -38,6 +38,7 @@ def tree():
 
 
 def do(word, value):
+    """Does a word; true when the turn is over with it whatever follows."""
     if word == "say":
         say(type="status", message=text(value))
     elif word == "line":
@@ -46,6 +47,12 @@ def do(word, value):
         write(bytes.fromhex(value))
     elif word == "long":
         write(b'{"type":"status","message":{"parts":[{"text":"' + b"x" * int(value) + b'"}]}}\n')
+    elif word == "long-end":
+        say(type="end", message=text("y" * int(value)))
+    elif word == "retry-before":
+        if turn["turn"]["attempt"] < int(value):
+            say(type="error", text="later", retryable=True)
+            return True
     elif word == "flood":
         path, count = value.split(",")
         for n in range(int(count)):
@@ -55,6 +62,9 @@ def do(word, value):
                     file.write(str(n))
     elif word == "hold":
         time.sleep(float(value))
+    elif word == "wait":
+        while not os.path.exists(value):
+            time.sleep(0.01)
     elif word == "deaf":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     elif word == "tree":
@@ -97,4 +107,5 @@ for line in sys.stdin:
         continue
     for command in turn["message"]["parts"][0]["text"].split():
         word, _, value = command.partition("=")
-        do(word, value.replace("+", " "))
+        if do(word, value.replace("+", " ")):
+            break

@@ -21,6 +21,13 @@ use relevo_testkit::{RedisServer, poll};
 use relevo_worker::{App, Config};
 use tokio::task::JoinHandle;
 
+/// The settings of a worker with a user that [`World::permit`] has made.
+pub const AS_USER: [(&str, &str); 3] = [
+    ("redis.username", "relevo"),
+    ("redis.password", "secret"),
+    ("lease.ttl", "60s"),
+];
+
 pub struct RunningWorker {
     pub shutdown: Shutdown,
     pub registry: Registry,
@@ -71,16 +78,41 @@ impl RunningWorker {
     }
 
     pub fn metric(&self, name: &str, label: Option<&str>) -> f64 {
+        let labels = label.as_slice();
+        self.metrics(name, labels)
+            .iter()
+            .map(|m| m.get_counter().get_value())
+            .fold(0.0, |sum, value| sum + value)
+    }
+
+    /// How often a histogram was told something under these labels.
+    pub fn observed(&self, name: &str, labels: &[&str]) -> u64 {
+        self.metrics(name, labels)
+            .iter()
+            .map(|m| m.get_histogram().get_sample_count())
+            .sum()
+    }
+
+    /// Waits until Redis has refused this script.
+    pub async fn until_refused(&self, script: &str) {
+        poll::until("a script is refused", || async {
+            match self.observed("relevo_store_script_seconds", &[script, "command"]) {
+                0 => Err(script),
+                _ => Ok(()),
+            }
+        })
+        .await;
+    }
+
+    fn metrics(&self, name: &str, labels: &[&str]) -> Vec<prometheus::proto::Metric> {
         let families = self.registry.gather();
         let family = families.iter().find(|f| f.name() == name);
-        let metrics = family.map(|f| f.get_metric().to_vec()).unwrap_or_default();
-        let matches =
-            |m: &&prometheus::proto::Metric| label.is_none_or(|label| m.get_label().iter().any(|l| l.value() == label));
+        let mut metrics = family.map(|f| f.get_metric().to_vec()).unwrap_or_default();
+        metrics.retain(|m| {
+            let has = |label: &&str| m.get_label().iter().any(|l| l.value() == *label);
+            labels.iter().all(has)
+        });
         metrics
-            .iter()
-            .filter(matches)
-            .map(|m| m.get_counter().get_value())
-            .sum()
     }
 }
 
@@ -112,6 +144,12 @@ impl World {
     pub async fn on(redis: RedisServer) -> Self {
         let store = connect(&redis.url()).await;
         Self { redis, store }
+    }
+
+    /// Gives a Redis user of its own to workers, or takes rights from it: `+lrange`, `-lrange`.
+    pub fn permit(&self, rights: &str) {
+        let user = ["ACL", "SETUSER", "relevo", "on", ">secret", "~*", "&*", "+@all", rights];
+        assert!(self.redis.cli(&user).contains("OK"));
     }
 
     pub async fn send(&self, context_id: &str, text: &str) -> TurnRecord {

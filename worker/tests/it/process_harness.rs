@@ -129,10 +129,17 @@ impl World {
         self.submit(self.record(context_id, "a", policy, message).await).await
     }
 
-    /// A further message to the same task.
+    /// A further message to the same task and agent.
     pub async fn ask_again(&self, before: &TurnRecord, text: &str) -> TurnRecord {
         let message = Message::new(Role::User, vec![Part::text(text)]);
-        let mut record = self.record(&before.context_id, "a", before.policy, message).await;
+        self.say_again(before, message).await
+    }
+
+    /// The same with a whole message.
+    pub async fn say_again(&self, before: &TurnRecord, message: Message) -> TurnRecord {
+        let mut record = self
+            .record(&before.context_id, &before.agent, before.policy, message)
+            .await;
         record.task = before.task;
         record.new_task = false;
         self.submit(record).await

@@ -7,7 +7,7 @@ use relevo_shared::domain::record::{CrashPolicy, TurnRecord};
 use relevo_shared::ids::Nonce;
 use relevo_testkit::poll;
 
-use crate::fixture::{RunningWorker, World, answer};
+use crate::fixture::{AS_USER, RunningWorker, World, answer};
 use crate::process_harness::Mark;
 
 async fn cancel(world: &World, turn: &TurnRecord) {
@@ -31,6 +31,16 @@ fn pid(stored: &relevo_shared::store::StoredTask) -> String {
     let text = answer(stored);
     let (_, rest) = text.split_once("pid=").unwrap();
     rest.split(';').next().unwrap().to_owned()
+}
+
+/// The process ids that the events of a turn name, void ones too.
+async fn pids(world: &World, turn: &TurnRecord) -> Vec<String> {
+    let named = |entry: &relevo_shared::domain::fold::Entry| {
+        let text = String::from_utf8(entry.bytes.clone()).unwrap();
+        let (_, rest) = text.split_once("pid=")?;
+        Some(rest.split_once(';')?.0.to_owned())
+    };
+    world.journal(turn.task).await.iter().filter_map(named).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -158,10 +168,10 @@ async fn a_kept_process_serves_its_context_until_it_misses_a_turn_or_dies() {
     let third = world.ask_again(&first, "pid end=input-required exit=0").await;
     let next = pid(&world.until_over(third.task).await);
     assert_ne!(next, process);
+    // Reaped: one that is about to end has lost its environment already, but may still hold its pipes.
     poll::until("the process is dead", || async {
-        let living = mark.living();
-        if living.iter().any(|line| line.starts_with(&format!("{next} "))) {
-            Err(living.len())
+        if std::path::Path::new("/proc").join(&next).exists() {
+            Err(mark.living().join("; "))
         } else {
             Ok(())
         }
@@ -192,6 +202,47 @@ async fn a_kept_process_that_missed_a_turn_of_its_context_is_replaced() {
     let third = world.ask_again(&first, "pid end=completed").await;
     assert_ne!(pid(&world.until_over(third.task).await), process);
     assert!(one.stop().await);
+    mark.until_gone().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kept_process_does_not_run_a_turn_again() {
+    let (world, mark) = (World::start().await, Mark::new());
+    let table = mark.driven("keep = \"10m\"\npolicy = \"restart\"");
+    let worker = RunningWorker::start_with(&world.redis.url(), &[], &table).await;
+    let turn = world
+        .ask("c-1", "pid retry-before=2 end=input-required", CrashPolicy::Restart)
+        .await;
+    let stored = world.until_over(turn.task).await;
+    assert_eq!(stored.state, TaskState::InputRequired);
+    let pids = pids(&world, &turn).await;
+    assert!(pids.len() == 2 && pids[0] != pids[1], "{pids:?}");
+    // The next turn is served by the one that ended the last.
+    let next = world.ask_again(&turn, "pid end=completed").await;
+    assert_eq!(pid(&world.until_over(next.task).await), pids[1]);
+    assert!(worker.stop().await);
+    mark.until_gone().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kept_process_whose_end_was_not_written_does_not_run_the_turn_again() {
+    let (world, mark) = (World::start().await, Mark::new());
+    world.permit("+evalsha");
+    let table = mark.driven("keep = \"10m\"\npolicy = \"restart\"");
+    let worker = RunningWorker::start_with(&world.redis.url(), &AS_USER, &table).await;
+    let go = mark.path("go");
+    let words = format!("pid wait={} end=completed", go.display());
+    let turn = world.ask("c-1", &words, CrashPolicy::Restart).await;
+    world.until_entries(turn.task, 3).await;
+    world.permit("-evalsha");
+    std::fs::write(&go, "").unwrap();
+    worker.until_refused("finish").await;
+    world.permit("+evalsha");
+    let stored = world.until_over(turn.task).await;
+    assert_eq!(stored.state, TaskState::Completed);
+    let pids = pids(&world, &turn).await;
+    assert!(pids.len() == 2 && pids[0] != pids[1], "{pids:?}");
+    assert!(worker.stop().await);
     mark.until_gone().await;
 }
 

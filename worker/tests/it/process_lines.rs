@@ -245,6 +245,69 @@ async fn the_turn_is_told_whole() {
     mark.until_gone().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_of_one_id_are_all_told() {
+    let (world, mark) = (World::start().await, Mark::new());
+    let _worker = RunningWorker::start_with(&world.redis.url(), &[], &mark.driven("")).await;
+    let message = |text: &str| Message {
+        message_id: "same".to_owned(),
+        ..Message::new(Role::User, vec![Part::text(text)])
+    };
+    let record = world
+        .record("c-1", "a", CrashPolicy::Fail, message("end=input-required one"))
+        .await;
+    let first = world.submit(record).await;
+    world.until_over(first.task).await;
+    let second = world.say_again(&first, message("turn end=completed two")).await;
+    let told = turn_line(&world.until_over(second.task).await);
+    let texts: Vec<&str> = told["history"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|m| m["parts"][0]["text"].as_str())
+        .collect();
+    assert_eq!(texts, ["end=input-required one", "over"]);
+    mark.until_gone().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_is_too_long_for_the_line_fails_the_turn_and_says_so() {
+    let (world, mark) = (World::start().await, Mark::new());
+    let worker = RunningWorker::start_with(&world.redis.url(), &[], &mark.driven("")).await;
+    let turn = world.ask("c-1", &"x".repeat(5 << 20), CrashPolicy::Restart).await;
+    let stored = world.until_over(turn.task).await;
+    assert_eq!(
+        (stored.state.clone(), reason(&stored).as_deref()),
+        (TaskState::Failed, Some("agent_error"))
+    );
+    assert!(answer(&stored).contains("at most 4 MiB"), "{}", answer(&stored));
+    assert!((worker.metric("relevo_worker_attempts_total", None) - 1.0).abs() < f64::EPSILON);
+    mark.until_gone().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_line_is_written_in_small_events_and_calls() {
+    let (world, mark) = (World::start().await, Mark::new());
+    let table = mark.driven("max_line = \"16MiB\"");
+    let settings = [("turn.event_bytes", "12KiB")];
+    let worker = RunningWorker::start_with(&world.redis.url(), &settings, &table).await;
+    let turn = world
+        .ask("c-1", "long=8000000 long-end=100000", CrashPolicy::Fail)
+        .await;
+    let stored = world.until_over(turn.task).await;
+    assert_eq!(stored.state, TaskState::Completed);
+    let said = answer(&stored);
+    assert_eq!(
+        (said.matches('x').count(), said.matches('y').count()),
+        (8_000_000, 100_000)
+    );
+    let journal = world.journal(turn.task).await;
+    assert!(journal.iter().all(|event| event.bytes.len() <= 12 << 10));
+    let calls = worker.observed("relevo_store_script_seconds", &["emit"]);
+    assert!(calls >= 8_000_000 / (1 << 20), "{calls} calls");
+    mark.until_gone().await;
+}
+
 fn turn_line(stored: &relevo_shared::store::StoredTask) -> Value {
     match &stored.folded.artifacts[0].parts[0].content {
         a2a::PartContent::Data(value) => value.clone(),

@@ -2,9 +2,10 @@
 
 use a2a::TaskState;
 use relevo_shared::domain::record::CrashPolicy;
+use relevo_testkit::poll;
 use serde_json::{Value, json};
 
-use crate::fixture::{RunningWorker, World};
+use crate::fixture::{AS_USER, RunningWorker, World};
 use crate::process_harness::Mark;
 
 fn session(stored: &relevo_shared::store::StoredTask) -> Value {
@@ -73,5 +74,22 @@ async fn a_wrong_length_and_too_much_fail_the_turn() {
             "{words}"
         );
     }
+    mark.until_gone().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_the_worker_may_not_read_is_waited_for() {
+    let (world, mark) = (World::start().await, Mark::new());
+    world.permit("-lrange");
+    let worker = RunningWorker::start_with(&world.redis.url(), &AS_USER, &mark.driven("policy = \"restart\"")).await;
+    let turn = world.ask("c-1", "end=completed", CrashPolicy::Restart).await;
+    poll::until("Redis refuses", || async {
+        let log = world.redis.cli(&["ACL", "LOG"]);
+        if log.contains("lrange") { Ok(()) } else { Err(log) }
+    })
+    .await;
+    world.permit("+lrange");
+    assert_eq!(world.until_over(turn.task).await.state, TaskState::Completed);
+    assert!(worker.stop().await);
     mark.until_gone().await;
 }

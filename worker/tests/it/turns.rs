@@ -1,9 +1,9 @@
 //! Turns from their lease to their end.
 
-use a2a::TaskState;
+use a2a::{Message, Part, Role, TaskState};
 use relevo_shared::domain::record::CrashPolicy;
 
-use crate::fixture::{RunningWorker, World, answer};
+use crate::fixture::{AS_USER, RunningWorker, World, answer};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_is_run_to_its_end() {
@@ -79,6 +79,57 @@ async fn what_cannot_be_split_or_is_too_much_ends_the_turn() {
             "output_limit"
         );
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_does_not_outgrow_the_limit_of_a_turn() {
+    let world = World::start().await;
+    let limits = [("turn.event_bytes", "256KiB"), ("turn.max_bytes", "256KiB")];
+    let _worker = RunningWorker::start(&world.redis.url(), &limits).await;
+    let words = |n: u32| format!("chunks=10 size=10000 nonce={n} artifact=chunks end=input-required");
+    let first = world.send("c-1", &words(1)).await;
+    let mut artifacts = Vec::new();
+    for n in 2..=4 {
+        let stored = world.until_over(first.task).await;
+        artifacts.push((stored.state.clone(), stored.folded.artifacts.len()));
+        if !stored.terminal {
+            world.ask_again(&first, &words(n)).await;
+        }
+    }
+    let waiting = TaskState::InputRequired;
+    assert_eq!(artifacts, [(waiting.clone(), 1), (waiting, 2), (TaskState::Failed, 3)]);
+    let stored = world.until_over(first.task).await;
+    assert_eq!(
+        stored.folded.metadata["urn:relevo:a2a:turn:v1"]["reason"],
+        "output_limit"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_that_does_not_let_the_worker_write_costs_no_attempt() {
+    let world = World::start().await;
+    world.permit("+evalsha");
+    let worker = RunningWorker::start(&world.redis.url(), &AS_USER).await;
+    let message = Message::new(Role::User, vec![Part::text("chunks=100 delay=40 nonce=q")]);
+    let mut record = world.record("c-1", "demo", CrashPolicy::Restart, message).await;
+    // A charge would end it.
+    record.attempts = 1;
+    let turn = world.submit(record).await;
+    world.until_entries(turn.task, 4).await;
+    world.permit("-evalsha");
+    worker.until_refused("emit").await;
+    worker.until_refused("read_context").await;
+    world.permit("+evalsha");
+    let stored = world.until_over(turn.task).await;
+    assert_eq!(stored.state, TaskState::Completed);
+    let text = answer(&stored);
+    assert!(
+        (0..100).all(|n| text.matches(&format!("seq={n} nonce=q\n")).count() == 1),
+        "{text}"
+    );
+    let outcomes = ["handed_back", "crashed", "abandoned"]
+        .map(|outcome| worker.metric("relevo_worker_turns_total", Some(outcome)).to_string());
+    assert_eq!(outcomes, ["1", "0", "0"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

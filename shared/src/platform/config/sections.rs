@@ -16,6 +16,8 @@ pub use process::{
 };
 pub use redis::RedisSettings;
 pub use turn::{CancelSettings, LeaseSettings, SendSettings, StreamSettings, TurnSettings};
+#[cfg(test)]
+pub(crate) use turn::{MOST_BYTES, MOST_EVENTS};
 
 use super::mask::mask_table;
 use super::{ConfigErrors, Section, SectionInfo, Source};

@@ -19,7 +19,7 @@ if c[4] and c[4] ~= '' and ARGV[14] ~= '1' then
   return { 'CANCELLED' }
 end
 
-open_attempt(open, turn, task, t, P .. 'sess:' .. ctx .. ':' .. ARGV[at + 2 * tonumber(ARGV[at]) + 1])
+open_attempt(open, P .. 'turn:' .. turn, task, t, P .. 'sess:' .. ctx .. ':' .. ARGV[at + 2 * tonumber(ARGV[at]) + 1])
 local last = append(task, prev, nonce, at)
 local q = redis.call('HMGET', P .. 'turn:' .. turn, 'e', 'q')
 release({

@@ -62,7 +62,7 @@ if limit > 0 then
   redis.call('ZADD', P .. 'q:' .. scope, int(now), turn)
   redis.call('HSET', turn_key, 's', scope)
 end
-redis.call('HSET', ctx_key, 'id', context_id, 'scope', scope, 'turn', turn, 'act', int(now))
+redis.call('HSET', ctx_key, 'id', context_id, 'scope', scope, 'turn', turn)
 redis.call('ZADD', P .. 'due', int(math.min(now + 30000, tonumber(ARGV[13]))), ctx)
 index(scope, ctx, task, t[7], state, stamp)
 if prev ~= '' then

@@ -2,19 +2,20 @@
 -- The janitor's look at a partition, at most once a second cluster-wide.
 -- KEYS    1 meta
 -- ARGV    1 lease ttl (ms), 2 how many at the most, 3 ms of silence after which a consumer that holds nothing is forgotten,
---         4.. pools
+--         4 '1' when this goes on with the look before, whose batch was full, 5.. pools
 -- DERIVES due retain turns:<pool>:first turns:<pool> turns:<pool>:last
--- RETURNS SKIP | SWEPT now grace, due context keys, retained members that are due, pools with undelivered turns
+-- RETURNS SKIP | SWEPT now grace restarted, due context keys, retained members that are due, pools with undelivered turns
 -- USES    base run queue
 local m = redis.call('HMGET', KEYS[1], 'run', 'grace', 'swept', 'cleaned')
 local age = now - tonumber(m[3] or '0')
-if age >= 0 and age < 900 then -- a stamp from the future is of a clock that was put back
+if ARGV[4] ~= '1' and age >= 0 and age < 900 then -- a stamp from the future is of a clock that was put back
   return { 'SKIP' }
 end
 local grace, run = tonumber(m[2] or '0'), run_id()
+local restarted = m[1] and m[1] ~= run
 if m[1] ~= run then
   -- Another server, or the same after a restart: leases that ran out meanwhile get one more time to live.
-  if m[1] then
+  if restarted then
     grace = now + tonumber(ARGV[1])
   end
   redis.call('HSET', KEYS[1], 'run', run, 'grace', int(grace))
@@ -44,7 +45,7 @@ end
 
 local waiting = {}
 local cleaning = math.abs(now - tonumber(m[4] or '0')) >= 3600000
-for i = 4, #ARGV do
+for i = 5, #ARGV do
   local key = P .. 'turns:' .. ARGV[i]
   if undelivered(key) or undelivered(key .. ':first') or undelivered(key .. ':last') then
     waiting[#waiting + 1] = ARGV[i]
@@ -58,4 +59,4 @@ end
 if cleaning then
   redis.call('HSET', KEYS[1], 'cleaned', int(now))
 end
-return { 'SWEPT', int(now), int(grace), due, retain, waiting }
+return { 'SWEPT', int(now), int(grace), restarted and '1' or '', due, retain, waiting }

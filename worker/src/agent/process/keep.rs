@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use relevo_shared::ids::{ContextKey, Epoch};
+use relevo_shared::ids::{ContextKey, Epoch, TurnId};
 use relevo_shared::platform::shutdown::Phase;
 use relevo_shared::platform::tasks::{self, AbortOnDrop, Kind, Tasks};
 use tokio::time::Instant;
@@ -15,11 +15,14 @@ use crate::agent::Turn;
 /// How often idle processes are looked at. Their supervisors end them on time by themselves, should this worker not be able to.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// A process between two turns.
 #[derive(Debug)]
-struct Idle {
-    child: Child,
+pub(super) struct Idle {
+    pub(super) child: Child,
     /// The epoch of its last turn.
-    epoch: Epoch,
+    pub(super) epoch: Epoch,
+    /// Its last turn.
+    pub(super) turn: TurnId,
     until: Instant,
 }
 
@@ -54,9 +57,9 @@ impl Kept {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The process of a context, with the epoch of its last turn.
-    pub(super) fn take(&self, context: &ContextKey) -> Option<(Child, Epoch)> {
-        self.idle().remove(context).map(|idle| (idle.child, idle.epoch))
+    /// The process of a context.
+    pub(super) fn take(&self, context: &ContextKey) -> Option<Idle> {
+        self.idle().remove(context)
     }
 
     /// Keeps a process after a turn. Returns one that must go: an older one, or this one when the worker drains.
@@ -71,6 +74,7 @@ impl Kept {
             Idle {
                 child,
                 epoch: turn.epoch,
+                turn: turn.record.turn,
                 until: Instant::now() + self.keep,
             },
         );

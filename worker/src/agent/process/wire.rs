@@ -294,7 +294,8 @@ struct TurnIds<'a> {
     deadline_ms: Option<u64>,
 }
 
-/// The line that begins a turn, its end included. The oldest messages of the history are left out when it would be too long.
+/// The line that begins a turn, its end included. The oldest messages of the history are left out when it would be too long. The
+/// error is a sentence for the reader of the task.
 pub(super) fn turn(turn: &Turn, past: &Past) -> Result<Vec<u8>, String> {
     let record = &turn.record;
     let id = record.turn.to_string();
@@ -330,7 +331,8 @@ pub(super) fn turn(turn: &Turn, past: &Past) -> Result<Vec<u8>, String> {
             return Ok(bytes);
         }
         if line.history.is_empty() {
-            return Err("the turn is too long for a line of 4 MiB".to_owned());
+            let what = "The message, the task's artifacts and the session are too long for this agent: together at most 4 MiB.";
+            return Err(what.to_owned());
         }
         let half = line.history.len().div_ceil(2);
         line.history = line.history.get(half..).unwrap_or_default();

@@ -1,37 +1,13 @@
-use std::collections::BTreeMap;
-
-use a2a::Role;
+use a2a::{Artifact, Part, Role};
 use proptest::prelude::*;
-use relevo_shared::domain::record::{CrashPolicy, Sender, Tries, VERSION};
-use relevo_shared::ids::{ContextKey, Epoch, LeaseToken, Partition, ScopeKey, TaskId, TurnId};
+use relevo_shared::domain::record::Tries;
+use relevo_shared::ids::{ContextKey, Epoch, LeaseToken, ScopeKey};
 
 use super::*;
+use crate::fixture::record;
 
 fn taken(opened: u32) -> Taken {
-    let record = TurnRecord {
-        v: VERSION,
-        turn: TurnId::new(1, Partition(3), 2),
-        task: TaskId::new(1, Partition(3), 1),
-        context_id: "c-1".into(),
-        sender: Sender::default(),
-        message: Message {
-            message_id: "m-1".into(),
-            ..Message::new(Role::User, vec![Part::text("hello")])
-        },
-        agent: "demo".into(),
-        pool: "default".into(),
-        policy: CrashPolicy::Restart,
-        attempts: 3,
-        handbacks: 20,
-        submitted: 1_000,
-        deadline: None,
-        queue_age: 60_000,
-        remember_ms: 0,
-        new_task: true,
-        accepted_output_modes: Vec::new(),
-        traceparent: None,
-        metadata: BTreeMap::new(),
-    };
+    let record = record();
     let (context, partition) = ContextKey::of(&ScopeKey::of("", ""), "c-1", 64);
     let first = EntryId { seq: 1, nonce: 5 };
     Taken {
@@ -63,12 +39,17 @@ const LIMITS: OutputLimits = OutputLimits {
     event_bytes: 8 << 10,
 };
 
-fn say(text: &str) -> Item {
+fn put(draft: &mut Draft, taken: &Taken, output: Output) -> Result<(), OverLimit> {
+    let events = draft.cut(&taken.record, output, 2_000)?;
+    events.into_iter().try_for_each(|event| draft.push(event, 2_000))
+}
+
+fn say(text: &str) -> Output {
     let message = Message {
         message_id: "t.0".into(),
         ..Message::new(Role::Agent, vec![Part::text(text)])
     };
-    Item::Status {
+    Output::Status {
         state: TaskState::Working,
         message: Some(message),
         metadata: None,
@@ -76,17 +57,20 @@ fn say(text: &str) -> Item {
     }
 }
 
-fn chunk(id: &str, text: &str, append: bool) -> Item {
-    let artifact = Artifact {
+fn artifact(id: &str, text: &str) -> Artifact {
+    Artifact {
         artifact_id: id.into(),
         name: None,
         description: None,
         parts: vec![Part::text(text)],
         metadata: None,
         extensions: None,
-    };
-    Item::Artifact {
-        artifact,
+    }
+}
+
+fn chunk(id: &str, text: &str, append: bool) -> Output {
+    Output::Artifact {
+        artifact: artifact(id, text),
         append,
         last_chunk: false,
         metadata: None,
@@ -121,7 +105,7 @@ fn after_a_boundary_the_first_chunk_of_every_artifact_replaces() {
     let taken = taken(1);
     let mut draft = Draft::new(&taken, LIMITS, 2_000);
     for item in [chunk("a", "1", true), chunk("a", "2", true), chunk("b", "1", true)] {
-        draft.push(&taken.record, item, 2_000).unwrap();
+        put(&mut draft, &taken, item).unwrap();
     }
     assert_eq!(appends(&draft.ready(Nonce(1)).unwrap()), [false, true, false]);
 }
@@ -130,7 +114,7 @@ fn after_a_boundary_the_first_chunk_of_every_artifact_replaces() {
 fn a_batch_stays_the_same_however_often_it_is_made_and_goes_when_it_is_written() {
     let taken = taken(0);
     let mut draft = Draft::new(&taken, LIMITS, 2_000);
-    draft.push(&taken.record, say("a"), 2_000).unwrap();
+    put(&mut draft, &taken, say("a")).unwrap();
     let (one, two) = (draft.ready(Nonce(1)).unwrap(), draft.ready(Nonce(1)).unwrap());
     assert_eq!(one.events, two.events);
     draft.written(&one).unwrap();
@@ -142,7 +126,7 @@ fn a_batch_stays_the_same_however_often_it_is_made_and_goes_when_it_is_written()
 fn a_cancel_keeps_only_what_opens_the_attempt() {
     let taken = taken(0);
     let mut draft = Draft::new(&taken, LIMITS, 2_000);
-    draft.push(&taken.record, say("a"), 2_000).unwrap();
+    put(&mut draft, &taken, say("a")).unwrap();
     draft.drop_waiting();
     let (ready, after) = draft
         .ending(&taken.record, Nonce(1), Close::plain(End::Canceled), 3_000)
@@ -157,11 +141,11 @@ fn too_many_events_or_bytes_are_noticed() {
     let taken = taken(0);
     let few = OutputLimits { events: 3, ..LIMITS };
     let mut draft = Draft::new(&taken, few, 2_000);
-    assert!(draft.push(&taken.record, say("a"), 2_000).is_ok());
-    assert!(draft.push(&taken.record, say("b"), 2_000).is_ok());
-    assert_eq!(draft.push(&taken.record, say("c"), 2_000), Err(OverLimit));
+    assert!(put(&mut draft, &taken, say("a")).is_ok());
+    assert!(put(&mut draft, &taken, say("b")).is_ok());
+    assert_eq!(put(&mut draft, &taken, say("c")), Err(OverLimit));
     let mut draft = Draft::new(&taken, LIMITS, 2_000);
-    let file = Item::Artifact {
+    let file = Output::Artifact {
         artifact: Artifact {
             artifact_id: "f".into(),
             name: None,
@@ -174,7 +158,63 @@ fn too_many_events_or_bytes_are_noticed() {
         last_chunk: true,
         metadata: None,
     };
-    assert_eq!(draft.push(&taken.record, file, 2_000), Err(OverLimit));
+    assert_eq!(put(&mut draft, &taken, file), Err(OverLimit));
+}
+
+#[test]
+fn what_is_too_much_is_not_added() {
+    let taken = taken(0);
+    let mut draft = Draft::new(&taken, LIMITS, 2_000);
+    let ready = draft.ready(Nonce(1)).unwrap();
+    draft.written(&ready).unwrap();
+    let file = Output::Artifact {
+        artifact: Artifact {
+            parts: vec![Part::text("x").with_media_type("y".repeat(9_000))],
+            ..artifact("f", "")
+        },
+        append: false,
+        last_chunk: true,
+        metadata: None,
+    };
+    assert_eq!(put(&mut draft, &taken, file), Err(OverLimit));
+    assert!(draft.is_empty());
+}
+
+#[test]
+fn what_earlier_turns_left_counts() {
+    let mut taken = taken(0);
+    let big = "x".repeat(600 << 10);
+    let mut before = Folded::new_task(&taken.record);
+    before.artifacts.push(artifact("a", &big));
+    taken.base = Some(before);
+    taken.record.new_task = false;
+    let limits = OutputLimits {
+        event_bytes: 1 << 20,
+        ..LIMITS
+    };
+    let mut draft = Draft::new(&taken, limits, 2_000);
+    put(&mut draft, &taken, chunk("b", "1", false)).unwrap();
+    assert_eq!(put(&mut draft, &taken, chunk("c", &big, false)), Err(OverLimit));
+    taken.base = None;
+    let mut draft = Draft::new(&taken, limits, 2_000);
+    put(&mut draft, &taken, chunk("c", &big, false)).unwrap();
+}
+
+#[test]
+fn a_text_has_no_more_pieces_than_a_turn_may_have_events() {
+    let taken = taken(0);
+    for (event_bytes, most) in [(1, 8 << 10), (8 << 10, 8 << 10), (16 << 10, 16 << 10)] {
+        let limits = OutputLimits {
+            events: 100,
+            bytes: 1 << 30,
+            event_bytes,
+        };
+        let mut draft = Draft::new(&taken, limits, 2_000);
+        let text = "x".repeat(90 * ((most - ENVELOPE) - 1));
+        let events = draft.cut(&taken.record, say(&text), 2_000).unwrap();
+        assert!(events.iter().all(|event| event.bytes().len() <= most));
+        assert!(draft.cut(&taken.record, say(&text.repeat(2)), 2_000).is_err());
+    }
 }
 
 #[test]
@@ -182,14 +222,14 @@ fn metadata_goes_with_the_first_piece_and_is_never_cut() {
     let taken = taken(0);
     let mut draft = Draft::new(&taken, LIMITS, 2_000);
     let with = |text: &str, value: String| {
-        let Item::Status {
+        let Output::Status {
             state, message, class, ..
         } = say(text)
         else {
             unreachable!()
         };
         let metadata = Some(Metadata::from([("k".to_owned(), value.into())]));
-        Item::Status {
+        Output::Status {
             state,
             message,
             metadata,
@@ -197,7 +237,7 @@ fn metadata_goes_with_the_first_piece_and_is_never_cut() {
         }
     };
     let long = "x".repeat(10_000);
-    draft.push(&taken.record, with(&long, "v".into()), 2_000).unwrap();
+    put(&mut draft, &taken, with(&long, "v".into())).unwrap();
     let ready = draft.ready(Nonce(1)).unwrap();
     let holds = |event: &NewEvent| String::from_utf8_lossy(&event.bytes).contains(r#""metadata":{"k":"v"}"#);
     assert_eq!(
@@ -205,21 +245,21 @@ fn metadata_goes_with_the_first_piece_and_is_never_cut() {
         [false, true, false, false]
     );
     let mut draft = Draft::new(&taken, LIMITS, 2_000);
-    assert_eq!(draft.push(&taken.record, with("a", long), 2_000), Err(OverLimit));
+    assert_eq!(put(&mut draft, &taken, with("a", long)), Err(OverLimit));
 }
 
 #[test]
 fn a_status_without_a_message_leaves_the_message() {
     let taken = taken(0);
     let mut draft = Draft::new(&taken, LIMITS, 2_000);
-    draft.push(&taken.record, say("a"), 2_000).unwrap();
-    let waiting = Item::Status {
+    put(&mut draft, &taken, say("a")).unwrap();
+    let waiting = Output::Status {
         state: TaskState::AuthRequired,
         message: None,
         metadata: None,
         class: Class::Waiting,
     };
-    draft.push(&taken.record, waiting, 2_000).unwrap();
+    put(&mut draft, &taken, waiting).unwrap();
     let ready = draft.ready(Nonce(1)).unwrap();
     let after = draft.fold(Nonce(1)).unwrap();
     let status = &after.state().status;
@@ -260,7 +300,7 @@ fn snapshots(taken: &Taken, count: usize, per: usize, size: usize) -> Vec<usize>
     for n in 1..=count {
         let text = format!("{n}:{}", "x".repeat(size));
         whole.push_str(&text);
-        draft.push(&taken.record, say(&text), 2_000).unwrap();
+        put(&mut draft, taken, say(&text)).unwrap();
         if n % per == 0 {
             let ready = draft.ready(Nonce(n as u64)).unwrap();
             if let Some(snapshot) = &ready.snapshot {
@@ -299,16 +339,30 @@ fn a_long_answer_is_kept_less_and_less_often() {
 }
 
 #[test]
+fn no_snapshot_is_kept_of_a_task_that_is_too_large() {
+    let taken = taken(0);
+    let mut draft = Draft::new(&taken, LIMITS, 2_000);
+    let ready = draft.ready(Nonce(1)).unwrap();
+    draft.written(&ready).unwrap();
+    for _ in 0..600 {
+        put(&mut draft, &taken, say("x")).unwrap();
+    }
+    assert!(draft.ready(Nonce(2)).unwrap().snapshot.is_some());
+    draft.total_bytes = SNAPSHOT_MOST + 1;
+    assert!(draft.ready(Nonce(2)).unwrap().snapshot.is_none());
+}
+
+#[test]
 fn no_snapshot_is_kept_with_a_boundary() {
     let taken = taken(1);
     let mut draft = Draft::new(&taken, LIMITS, 2_000);
     for _ in 0..600 {
-        draft.push(&taken.record, say("x"), 2_000).unwrap();
+        put(&mut draft, &taken, say("x")).unwrap();
     }
     let ready = draft.ready(Nonce(1)).unwrap();
     assert!(ready.snapshot.is_none());
     draft.written(&ready).unwrap();
-    draft.push(&taken.record, say("x"), 2_000).unwrap();
+    put(&mut draft, &taken, say("x")).unwrap();
     assert!(draft.ready(Nonce(2)).unwrap().snapshot.is_some());
 }
 
@@ -319,7 +373,7 @@ proptest! {
         let taken = taken(0);
         let limits = OutputLimits { events: 1_000_000, bytes: 1 << 30, event_bytes: 8 << 10 };
         let mut draft = Draft::new(&taken, limits, 2_000);
-        draft.push(&taken.record, say(&text), 2_000).unwrap();
+        put(&mut draft, &taken, say(&text)).unwrap();
         let ready = draft.ready(Nonce(1)).unwrap();
         prop_assert!(ready.events.iter().all(|e| e.bytes.len() <= limits.event_bytes));
         let message = draft.fold(Nonce(1)).unwrap().state().status.message.clone().unwrap();

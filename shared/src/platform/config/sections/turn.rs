@@ -48,6 +48,13 @@ impl LeaseSettings {
     }
 }
 
+/// The most bytes that a call of a script takes, and the most items of a list in it (`store::script`). What agents produce is written
+/// by such calls.
+pub(crate) const MOST_BYTES: ByteSize = ByteSize::new(64 << 20);
+pub(crate) const MOST_EVENTS: u64 = 60_000;
+/// A batch holds other events beside the largest.
+const LARGEST_EVENT: ByteSize = ByteSize::new(32 << 20);
+
 crate::settings! {
     /// Bounds of one turn. What exceeds one ends FAILED with a reason; nothing runs or grows for ever.
     pub struct TurnSettings in "turn" {
@@ -60,12 +67,13 @@ crate::settings! {
         /// How often a turn may be handed to another worker uncharged (drain, outage of Redis) before it ends FAILED
         /// `handbacks_exhausted`; at least 1.
         handbacks: u32 = "20",
-        /// Most events of one turn; beyond it the turn ends FAILED `output_limit`. They are kept in Redis until
-        /// retention.journal has passed.
+        /// Most events of one turn, at most 60000; beyond it the turn ends FAILED `output_limit`. They are kept in Redis
+        /// until retention.journal has passed.
         max_events: u64 = "50000",
-        /// Most bytes of all events of one turn; beyond it the turn ends FAILED `output_limit`.
+        /// Most bytes that a task may hold, at most 64MiB: what its earlier turns left and all events of this one. Beyond
+        /// it the turn ends FAILED `output_limit`.
         max_bytes: ByteSize = "64MiB",
-        /// Largest single event, at most `max_bytes`. A larger artifact is split, what cannot be split ends the turn
+        /// Largest single event, at most `max_bytes` and 32MiB. A larger artifact is split, what cannot be split ends the turn
         /// FAILED `output_limit`. Large events block Redis for all others while they are written.
         event_bytes: ByteSize = "1MiB",
     }
@@ -87,17 +95,23 @@ impl Validate for TurnSettings {
             "must be at least 1",
         );
         errors.require(
-            self.max_events >= 1,
+            (1..=MOST_EVENTS).contains(&self.max_events),
             "turn.max_events",
             &self.max_events,
-            "must be at least 1",
+            "must be at least 1 and at most 60000, or Redis could not take the end of a turn",
         );
-        let event = self.event_bytes.get() > 0 && self.event_bytes <= self.max_bytes;
+        errors.require(
+            self.max_bytes <= MOST_BYTES,
+            "turn.max_bytes",
+            &self.max_bytes,
+            "must be at most 64MiB, or Redis would be held up by a single task",
+        );
+        let event = self.event_bytes.get() > 0 && self.event_bytes <= self.max_bytes.min(LARGEST_EVENT);
         errors.require(
             event,
             "turn.event_bytes",
             &self.event_bytes,
-            "must be above zero and at most turn.max_bytes",
+            "must be above zero, at most turn.max_bytes and at most 32MiB",
         );
     }
 }
@@ -196,8 +210,22 @@ mod tests {
     #[test]
     fn an_event_fits_into_its_turn() {
         assert_eq!(errors_with(&[("turn.event_bytes", "65MiB")]).len(), 1);
+        assert_eq!(errors_with(&[("turn.event_bytes", "33MiB")]).len(), 1);
+        assert_eq!(errors_with(&[("turn.event_bytes", "32MiB")]).len(), 0);
         assert_eq!(
             errors_with(&[("turn.max_bytes", "64KiB"), ("turn.event_bytes", "64KiB")]).len(),
+            0
+        );
+    }
+
+    #[test]
+    fn what_a_turn_may_produce_fits_into_the_calls_that_write_it() {
+        assert_eq!(
+            errors_with(&[("turn.max_bytes", "65MiB"), ("turn.max_events", "60001")]).len(),
+            2
+        );
+        assert_eq!(
+            errors_with(&[("turn.max_bytes", "64MiB"), ("turn.max_events", "60000")]).len(),
             0
         );
     }

@@ -20,19 +20,23 @@ local function judge(ctx, epoch, token, turn, task, prev, nonce, count)
   return nil, c, t
 end
 
+-- How many items the session of the turn's agent held when the turn began.
+local function length_at_start(turn_key)
+  return tonumber(redis.call('HGET', turn_key, 'slen') or '0')
+end
+
 -- The first write of an attempt: count it; a boundary also resets the snapshot and the agent's session to the turn's start.
-local function open_attempt(open, turn, task, t, session)
+local function open_attempt(open, key, task, t, session)
   if open == '' then
     return
   end
-  local key = P .. 'turn:' .. turn
   redis.call('HINCRBY', key, 'opened', 1)
   if open == 'working' then
     redis.call('HSET', key, 'begun', '1', 'slen', redis.call('LLEN', session))
     return
   end
   redis.call('HSET', key, 'begun', '1')
-  local length = tonumber(redis.call('HGET', key, 'slen') or '0')
+  local length = length_at_start(key)
   if length == 0 then
     redis.call('DEL', session)
   else

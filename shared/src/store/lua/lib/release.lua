@@ -27,7 +27,7 @@ local function release(f)
   redis.call('DEL', turn)
   redis.call('HSET', turn, 'f', first[1] or '', 'n', first[2] or '')
   redis.call('PEXPIRE', turn, ARGV[f.keep + 3])
-  redis.call('HSET', P .. 'ctx:' .. f.ctx, 'turn', '', 'tok', '', 'until', '0', 'cancel', '', 'at', '', 'act', int(now))
+  redis.call('HSET', P .. 'ctx:' .. f.ctx, 'turn', '', 'tok', '', 'until', '0', 'cancel', '', 'at', '')
   redis.call('ZREM', P .. 'due', f.ctx)
   redis.call('ZADD', P .. 'retain', int(now + tonumber(ARGV[f.keep])), 't:' .. f.task,
     int(now + tonumber(ARGV[f.keep + 1])), 'c:' .. f.ctx, int(now + tonumber(ARGV[f.keep + 2])), 'j:' .. f.task)

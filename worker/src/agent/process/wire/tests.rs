@@ -1,35 +1,8 @@
-use std::collections::BTreeMap;
-
-use a2a::{Part, Role};
+use a2a::Role;
 use proptest::prelude::*;
-use relevo_shared::domain::record::{CrashPolicy, Sender, VERSION};
-use relevo_shared::ids::{Partition, TaskId, TurnId};
 
 use super::*;
-
-fn record() -> TurnRecord {
-    TurnRecord {
-        v: VERSION,
-        turn: TurnId::new(1, Partition(3), 2),
-        task: TaskId::new(1, Partition(3), 1),
-        context_id: "c-1".into(),
-        sender: Sender::default(),
-        message: Message::new(Role::User, vec![Part::text("hello")]),
-        agent: "a".into(),
-        pool: "default".into(),
-        policy: CrashPolicy::Fail,
-        attempts: 3,
-        handbacks: 20,
-        submitted: 1_000,
-        deadline: None,
-        queue_age: 60_000,
-        remember_ms: 0,
-        new_task: true,
-        accepted_output_modes: Vec::new(),
-        traceparent: None,
-        metadata: BTreeMap::new(),
-    }
-}
+use crate::fixture::record;
 
 fn said(line: &str) -> Result<Said, String> {
     read(line.as_bytes(), &record())

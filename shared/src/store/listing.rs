@@ -1,0 +1,187 @@
+//! Listings of tasks, newest status first, from the indexes that every script keeps with a task's status.
+//!
+//! A page reads its share of an index and no more, over an exclusive connection: it must not hold up the scripts. What clients
+//! see of a task is read by [`Store::read_task`].
+
+use a2a::TaskState;
+use redis::Value;
+
+use super::connection::command;
+use super::script::{number, text};
+use super::{Store, StoreError};
+use crate::domain::page::Place;
+use crate::domain::state;
+use crate::ids::{ContextKey, Partition, ScopeKey, TaskId};
+
+/// How many members of an index are read at a time, at the least, when only some of them are wanted.
+const LEAST_PART: usize = 256;
+
+/// Which tasks a listing shows.
+#[derive(Debug, Clone)]
+pub struct ListFilter {
+    /// Whose.
+    pub scope: ScopeKey,
+    /// Of which context.
+    pub context: Option<(ContextKey, Partition)>,
+    /// In which state.
+    pub state: Option<TaskState>,
+}
+
+/// A page of a listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// Tasks, newest status first.
+    pub places: Vec<Place>,
+    /// Whether more follow.
+    pub more: bool,
+    /// How many match in all.
+    pub total: u64,
+}
+
+impl Store {
+    /// Lists tasks after a place.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn list_tasks(
+        &self,
+        filter: &ListFilter,
+        after: Option<Place>,
+        size: usize,
+    ) -> Result<Listed, StoreError> {
+        let state = filter.state.as_ref().map(state::word);
+        let in_state = |p| state.map(|state| self.keys().state_index(p, &filter.scope, state));
+        let (mut places, total) = if let Some((context, partition)) = &filter.context {
+            let index = self.keys().context_index(*partition, context);
+            match in_state(*partition) {
+                None => self.list_indexes(vec![index], after, size).await?,
+                Some(state) => self.list_both(&index, &state, after, size).await?,
+            }
+        } else {
+            let index = |p| in_state(p).unwrap_or_else(|| self.keys().index(p, &filter.scope));
+            let indexes = self.keys().layout().all().map(index).collect();
+            self.list_indexes(indexes, after, size).await?
+        };
+        places.sort_unstable_by(|a, b| b.cmp(a));
+        // What moved between two reads may have been read twice.
+        places.dedup();
+        let more = places.len() > size;
+        places.truncate(size);
+        Ok(Listed { places, more, total })
+    }
+
+    /// At least the first `size + 1` members of several indexes together, if they have so many, and how many they have in all.
+    async fn list_indexes(
+        &self,
+        indexes: Vec<String>,
+        after: Option<Place>,
+        size: usize,
+    ) -> Result<(Vec<Place>, u64), StoreError> {
+        let mut counts = redis::Pipeline::with_capacity(indexes.len());
+        for index in &indexes {
+            let mut count = command("ZCARD");
+            count.arg(index);
+            counts.add_command(count);
+        }
+        let counts = self.pipelined("ZCARD", &counts, indexes.len()).await?;
+        let counts: Vec<u64> = counts.iter().map(number).collect::<Result<_, _>>()?;
+        let total = counts.iter().sum();
+
+        let mut places = Vec::new();
+        let filled = indexes.into_iter().zip(counts).filter(|(_, n)| *n > 0);
+        let mut open: Vec<(String, usize)> = filled.map(|(index, _)| (index, 0)).collect();
+        while !open.is_empty() {
+            let mut pipeline = redis::Pipeline::with_capacity(open.len());
+            for (index, offset) in &open {
+                pipeline.add_command(newest(index, after, *offset, size + 1));
+            }
+            let answers = self.pipelined("ZREVRANGEBYSCORE", &pipeline, open.len()).await?;
+            let mut next = Vec::new();
+            for ((index, offset), answer) in open.into_iter().zip(answers) {
+                let (read, mut kept) = beyond(answer, after)?;
+                // Ties at the cursor's time may fill a read: go on until it yields enough or ends.
+                if read > size && kept.len() <= size && kept.len() < read {
+                    next.push((index, offset + read));
+                }
+                places.append(&mut kept);
+            }
+            open = next;
+        }
+        Ok((places, total))
+    }
+
+    /// The same for the members of one index that another one has too.
+    async fn list_both(
+        &self,
+        index: &str,
+        other: &str,
+        after: Option<Place>,
+        size: usize,
+    ) -> Result<(Vec<Place>, u64), StoreError> {
+        let mut count = command("ZINTERCARD");
+        count.arg(2).arg(index).arg(other);
+        let total = number(&self.single("ZINTERCARD", count).await?)?;
+        let (mut places, mut offset, part) = (Vec::new(), 0, LEAST_PART.max(size + 1));
+        while total > 0 && places.len() <= size {
+            let range = newest(index, after, offset, part);
+            let (read, mut kept) = beyond(self.single("ZREVRANGEBYSCORE", range).await?, after)?;
+            offset += read;
+            if !kept.is_empty() {
+                let mut scores = command("ZMSCORE");
+                scores.arg(other);
+                for place in &kept {
+                    scores.arg(place.task.to_string());
+                }
+                let Value::Array(scores) = self.single("ZMSCORE", scores).await? else {
+                    return Err(StoreError::corrupt("ZMSCORE", "not a list"));
+                };
+                let mut scores = scores.into_iter();
+                kept.retain(|_| scores.next().is_some_and(|score| score != Value::Nil));
+            }
+            places.append(&mut kept);
+            if read < part {
+                break;
+            }
+        }
+        Ok((places, total))
+    }
+
+    /// One command over an exclusive connection.
+    async fn single(&self, what: &'static str, command: redis::Cmd) -> Result<Value, StoreError> {
+        let mut pipeline = redis::Pipeline::with_capacity(1);
+        pipeline.add_command(command);
+        Ok(self.pipelined(what, &pipeline, 1).await?.pop().unwrap_or(Value::Nil))
+    }
+}
+
+fn newest(key: &str, after: Option<Place>, offset: usize, count: usize) -> redis::Cmd {
+    let mut range = command("ZREVRANGEBYSCORE");
+    range.arg(key);
+    match after {
+        Some(place) => range.arg(place.time),
+        None => range.arg("+inf"),
+    };
+    range.arg("-inf").arg("WITHSCORES").arg("LIMIT").arg(offset).arg(count);
+    range
+}
+
+/// Members of a reply that come after a place, and how many it held in all.
+fn beyond(answer: Value, after: Option<Place>) -> Result<(usize, Vec<Place>), StoreError> {
+    let wrong = || StoreError::corrupt("index", "a member is not readable");
+    let Value::Array(values) = answer else {
+        return Err(wrong());
+    };
+    let mut places = Vec::with_capacity(values.len() / 2);
+    let mut read = 0;
+    for pair in values.chunks(2) {
+        let [member, score] = pair else { return Err(wrong()) };
+        read += 1;
+        let task = text(member).and_then(|t| TaskId::parse(&t)).ok_or_else(wrong)?;
+        let time = number(score)?;
+        let place = Place { time, task };
+        if after.is_none_or(|after| place < after) {
+            places.push(place);
+        }
+    }
+    Ok((read, places))
+}

@@ -1,0 +1,187 @@
+//! How a turn leaves this worker: its end is written, or it is given back.
+
+use a2a::{Message, TaskState};
+use relevo_shared::domain::class::Class;
+use relevo_shared::domain::reason::FailReason;
+use relevo_shared::domain::record::CrashPolicy;
+use relevo_shared::domain::state::End;
+use relevo_shared::ids::Nonce;
+use relevo_shared::janitor::{GivenBack, Why, give_back};
+use relevo_shared::platform::shutdown::Phase;
+use relevo_shared::platform::{clock, entropy};
+use relevo_shared::store::{EmitReply, Retry};
+
+use super::super::draft::Close;
+use super::super::sink::{Metadata, Output};
+use super::super::write;
+use super::{Attempt, TurnRun, unwritten};
+use crate::agent::{Ending, Outcome};
+
+impl TurnRun {
+    /// Carries out what the attempt led to; returns the metric label.
+    pub(super) async fn settle(&mut self, attempt: Attempt) -> &'static str {
+        match attempt {
+            Attempt::Returned(Outcome::Ended(ending, message, metadata)) => {
+                match self.last_words(message, metadata.as_ref()).await {
+                    Ok(message) => {
+                        let close = Close {
+                            message,
+                            metadata,
+                            ..Close::plain(end_of(ending))
+                        };
+                        self.end(close).await
+                    }
+                    Err(over) => Box::pin(self.settle(over)).await,
+                }
+            }
+            Attempt::Returned(Outcome::Failed(reason, text)) => {
+                tracing::warn!(turn.id = %self.taken.record.turn, reason = reason.as_str(), text, "the agent failed");
+                self.end(Close::failed(reason)).await
+            }
+            Attempt::Returned(Outcome::Crashed(text)) => {
+                tracing::warn!(turn.id = %self.taken.record.turn, text, "the agent is gone in the middle of the turn");
+                match self.taken.record.policy {
+                    CrashPolicy::Fail => self.end(Close::failed(FailReason::AgentExited)).await,
+                    CrashPolicy::Restart => self.give_back(Why::Crash).await,
+                }
+            }
+            Attempt::OverLimit => self.end(Close::failed(FailReason::OutputLimit)).await,
+            Attempt::Overdue => self.end(Close::failed(FailReason::DeadlineExceeded)).await,
+            Attempt::Canceled => {
+                self.draft.drop_waiting();
+                self.end(Close::plain(End::Canceled)).await
+            }
+            Attempt::Lost => {
+                self.worker.metrics.leases_lost.inc();
+                "lost"
+            }
+            Attempt::Crashed => self.give_back(Why::Crash).await,
+            Attempt::Unsure | Attempt::Diverged => self.give_back(Why::HandOver(FailReason::RedisUnavailable)).await,
+            Attempt::Draining => {
+                // What the agent said before it was stopped is worth keeping for a turn that ends here.
+                let _written = self.flush().await;
+                self.give_back(Why::HandOver(FailReason::WorkerDrained)).await
+            }
+        }
+    }
+
+    /// Says ahead what is too long for the event that ends the turn; returns what is left for it.
+    async fn last_words(
+        &mut self,
+        message: Option<Message>,
+        metadata: Option<&Metadata>,
+    ) -> Result<Option<Message>, Attempt> {
+        if self.draft.fits(&(&message, metadata)) {
+            return Ok(message);
+        }
+        if message.is_none() || !self.draft.fits(&metadata) {
+            return Err(Attempt::OverLimit);
+        }
+        let ahead = Output::Status {
+            state: TaskState::Working,
+            message,
+            metadata: None,
+            class: Class::Normal,
+        };
+        self.say(ahead).await.map_or(Ok(None), Err)
+    }
+
+    async fn end(&mut self, close: Close) -> &'static str {
+        let end = close.end;
+        let now = self.worker.stamp(&self.taken);
+        let prev = self.draft.position();
+        let nonce = Nonce(entropy::u64());
+        let (ready, after) = match self.draft.ending(&self.taken.record, nonce, close, now) {
+            Ok(batch) => batch,
+            Err(error) => {
+                tracing::error!(
+                    error = &error as &dyn std::error::Error,
+                    "the end of a turn cannot be folded"
+                );
+                return self.give_back(Why::Crash).await;
+            }
+        };
+        match write::finish(
+            &self.worker.store,
+            &self.taken,
+            (&ready, after),
+            prev,
+            end,
+            &self.worker.settings.keep,
+        )
+        .await
+        {
+            Ok(EmitReply::Done { now, .. }) => {
+                self.worker.clock.learn(now);
+                end.label()
+            }
+            Ok(EmitReply::Canceled) if end != End::Canceled => {
+                // The cancel came before the end: the order of the two scripts decides.
+                self.draft.drop_waiting();
+                Box::pin(self.end(Close::plain(End::Canceled))).await
+            }
+            Ok(EmitReply::Diverged) => self.give_back(Why::HandOver(FailReason::RedisUnavailable)).await,
+            Ok(refused) => {
+                self.refused("finish", &refused);
+                self.worker.metrics.leases_lost.inc();
+                "lost"
+            }
+            Err(error) => Box::pin(self.settle(unwritten(&error))).await,
+        }
+    }
+
+    /// Gives the turn back as soon as Redis answers; the token makes every repeat safe. A Redis that answers but refuses is asked
+    /// until the lease has run out: then the turn is the janitor's.
+    async fn give_back(&self, why: Why) -> &'static str {
+        let taken = &self.taken;
+        let keep = &self.worker.settings.keep;
+        let until = clock::boottime() + self.worker.settings.ttl;
+        let mut tries = 0;
+        loop {
+            match give_back(
+                &self.worker.store,
+                taken.partition,
+                &taken.context,
+                &taken.token,
+                why,
+                keep,
+            )
+            .await
+            {
+                Ok(GivenBack::Queued) if why == Why::Crash => return "crashed",
+                Ok(GivenBack::Queued) => return "handed_back",
+                Ok(GivenBack::Ended(end)) => return end.label(),
+                Ok(GivenBack::Gone) => {
+                    self.worker.metrics.fenced.with_label_values(&["hand_back"]).inc();
+                    self.worker.metrics.leases_lost.inc();
+                    return "lost";
+                }
+                Err(error)
+                    if (error.retry() == Retry::Later || clock::boottime() < until)
+                        && self.worker.tasks.shutdown().phase() != Phase::Abort =>
+                {
+                    write::back_off(tries).await;
+                    tries += 1;
+                }
+                Err(error) => {
+                    tracing::error!(
+                        error = &error as &dyn std::error::Error,
+                        "a turn could not be given back"
+                    );
+                    return "abandoned";
+                }
+            }
+        }
+    }
+}
+
+fn end_of(ending: Ending) -> End {
+    match ending {
+        Ending::Completed => End::Completed,
+        Ending::Canceled => End::Canceled,
+        Ending::Failed => End::Failed,
+        Ending::Rejected => End::Rejected,
+        Ending::InputRequired => End::InputRequired,
+        Ending::AuthRequired => End::AuthRequired,
+    }
+}
