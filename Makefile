@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo dev test chaos build check fmt fmt-check lint purity tidy doc bless deny deps deps-redis rust ci
+.PHONY: help demo dev test chaos build check fmt fmt-check lint purity tidy doc bless deny deps deps-cc deps-redis rust ci
 
 # rustup's folder is not in the search path of a shell that was open before it was installed, and Debian keeps haproxy
 # in /usr/sbin, where ordinary users do not look.
@@ -50,18 +50,18 @@ fmt: rust ## format the code
 fmt-check: rust
 	cargo fmt --all --check
 
-lint: rust ## clippy, warnings are errors
+lint: rust deps-cc ## clippy, warnings are errors
 	cargo clippy $(LOCKED) --workspace --all-targets -- -D warnings
 
 # Never via --workspace: that unifies features, and the impure parts would be there.
-purity: rust ## the domain compiles without any I/O, and the load test needs no more than that
+purity: rust deps-cc ## the domain compiles without any I/O, and the load test needs no more than that
 	cargo check $(LOCKED) -p relevo-shared --no-default-features
 	cargo check $(LOCKED) -p relevo-loadtest
 
-tidy: rust ## the rules of the repository that no compiler checks
+tidy: rust deps-cc ## the rules of the repository that no compiler checks
 	cargo test $(LOCKED) -p relevo-shared --test tidy
 
-doc: rust ## the API documentation, broken links are errors
+doc: rust deps-cc ## the API documentation, broken links are errors
 	RUSTDOCFLAGS="-D warnings" cargo doc $(LOCKED) --workspace --no-deps --document-private-items
 
 bless: rust deps-redis ## rewrite the generated documents
@@ -97,6 +97,9 @@ endef
 # The C compiler links, and builds one cryptography crate; setpriv ties child processes to their test.
 deps: ## install what the tests need from Debian
 	$(call install,redis-server:redis-server haproxy:haproxy cc:gcc /usr/include/stdio.h:libc6-dev setpriv:util-linux)
+
+deps-cc:
+	$(call install,cc:gcc /usr/include/stdio.h:libc6-dev)
 
 deps-redis:
 	$(call install,redis-server:redis-server cc:gcc /usr/include/stdio.h:libc6-dev)

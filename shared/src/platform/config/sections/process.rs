@@ -46,6 +46,9 @@ crate::settings! {
         /// How long an operation that waits for no turn may take, its body included, before it is answered 408 or 503.
         /// Blocking sends and streams have bounds of their own.
         request_timeout: Duration = "30s",
+        /// How long a client may take none of the bytes that wait for it before its connection is closed. One that reads
+        /// slowly is not affected; one that was away resumes its stream.
+        write_timeout: Duration = "1m",
         /// Open connections at once, on each listener; further ones wait to be accepted. Each stream holds one, and each takes a file
         /// descriptor.
         max_connections: NonZeroUsize = "10000",
@@ -100,6 +103,7 @@ impl Validate for GatewaySettings {
         );
         require_longer_than_zero(errors, "gateway.header_timeout", self.header_timeout);
         require_longer_than_zero(errors, "gateway.request_timeout", self.request_timeout);
+        require_longer_than_zero(errors, "gateway.write_timeout", self.write_timeout);
     }
 }
 
