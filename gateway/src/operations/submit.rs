@@ -292,6 +292,10 @@ async fn send(services: &Services, call: &Call, submit: &Submit<'_>) -> Result<S
         }
     })?;
     if let Submitted::Accepted { now, .. } = answer {
+        let record = submit.record;
+        tracing::info!(
+            task.id = %record.task, context.id = record.context_id, turn.id = %record.turn, "turn accepted"
+        );
         services.admission.submitted();
         services.clock.learn(now);
         ring(
