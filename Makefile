@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo dev test chaos build check fmt fmt-check lint purity tidy doc bless deny deps deps-cc deps-redis rust ci
+.PHONY: help demo dev bench test chaos build check fmt fmt-check lint purity tidy doc bless deny deps deps-cc deps-redis rust ci
 
 # rustup's folder is not in the search path of a shell that was open before it was installed, and Debian keeps haproxy
 # in /usr/sbin, where ordinary users do not look.
@@ -24,8 +24,12 @@ demo: rust deps-redis ## a cluster of processes streams a conversation and survi
 	$(TARGET)/demo/relevo demo
 
 dev: rust deps-redis ## an interactive cluster on http://127.0.0.1:41242: 2 gateways, 3 workers, data in .relevo
-	cargo build $(LOCKED) $(PROCESSES) --bins
-	$(TARGET)/debug/relevo dev --gateways 2 --workers 3
+	cargo build --locked --profile demo $(PROCESSES) --bins
+	$(TARGET)/demo/relevo dev --gateways 2 --workers 3
+
+bench: rust deps ## turns per second, latency, processor time and memory, beside the floor of Redis and HTTP; on a quiet machine
+	cargo build $(LOCKED) --release -p relevo-gateway -p relevo-worker
+	cargo bench $(LOCKED) -p relevo-loadtest --bench cluster
 
 test: rust deps build ## all tests; needs redis-server and haproxy and installs them if missing
 	@if cargo nextest --version >/dev/null 2>&1; then \

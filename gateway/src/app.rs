@@ -285,7 +285,17 @@ impl App {
             .public_url
             .as_ref()
             .map(|url| url.expose().to_owned());
-        let url = public.unwrap_or_else(|| url_of(self.listen));
+        let url = public.unwrap_or_else(|| {
+            let url = url_of(self.listen);
+            // A part of `relevo dev` has no one else to tell; others are reached by names that only their operator knows.
+            if !self.listen.ip().is_loopback() {
+                tracing::warn!(
+                    url,
+                    "the agent card sends clients to this address; set gateway.public_url to the one they can reach"
+                );
+            }
+            url
+        });
         let grpc = self.grpc().map(|listen| {
             let public = self.config.settings.gateway.grpc_public.clone();
             public.unwrap_or_else(|| address_of(listen).to_string())

@@ -25,7 +25,7 @@ crate::settings! {
         /// to the network before someone decides so.
         listen: SocketAddr = "127.0.0.1:41242",
         /// The address clients reach the gateway at, written into the agent card: http:// or https://, without a slash
-        /// at its end. Unset: built from `listen`, which is wrong behind a proxy.
+        /// at its end. Unset: built from `listen`, which is wrong behind a proxy and when `listen` is 0.0.0.0.
         public_url: Option<ServiceUrl> = "",
         /// Address and port of the gRPC listener (HTTP/2 without TLS); port 0 takes a free one. Unset: gRPC is not served.
         /// It has a port of its own, so that a proxy can treat it as HTTP/2.
