@@ -195,6 +195,11 @@ pub(crate) async fn within(
     work: impl Future<Output = Result<Exit, Problem>>,
 ) -> Result<Exit, Problem> {
     let Some(limit) = limit else { return work.await };
-    let late = |_| Problem::unreachable(format!("given up after {}", humantime::format_duration(limit)));
+    let late = |_| {
+        let limit = humantime::format_duration(limit);
+        Problem::unreachable(format!(
+            "given up after {limit}; what was begun goes on: see `relevo task list`"
+        ))
+    };
     tokio::time::timeout(limit, work).await.map_err(late)?
 }

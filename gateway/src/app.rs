@@ -300,7 +300,8 @@ impl App {
             let public = self.config.settings.gateway.grpc_public.clone();
             public.unwrap_or_else(|| address_of(listen).to_string())
         });
-        Card::new(&agent_card(&self.config.agents, &url, grpc.as_deref()))
+        let old = self.config.settings.gateway.a2a_0_3.then_some(url.as_str());
+        Card::new(&agent_card(&self.config.agents, &url, grpc.as_deref()), old)
     }
 }
 
