@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo dev test chaos build check fmt fmt-check lint purity tidy doc bless deny deps deps-redis rust ci
+.PHONY: help demo dev bench test chaos build check fmt fmt-check lint purity tidy doc bless deny deps deps-cc deps-redis rust ci
 
 # rustup's folder is not in the search path of a shell that was open before it was installed, and Debian keeps haproxy
 # in /usr/sbin, where ordinary users do not look.
@@ -24,8 +24,12 @@ demo: rust deps-redis ## a cluster of processes streams a conversation and survi
 	$(TARGET)/demo/relevo demo
 
 dev: rust deps-redis ## an interactive cluster on http://127.0.0.1:41242: 2 gateways, 3 workers, data in .relevo
-	cargo build $(LOCKED) $(PROCESSES) --bins
-	$(TARGET)/debug/relevo dev --gateways 2 --workers 3
+	cargo build --locked --profile demo $(PROCESSES) --bins
+	$(TARGET)/demo/relevo dev --gateways 2 --workers 3
+
+bench: rust deps ## turns per second, latency, processor time and memory, beside the floor of Redis and HTTP; on a quiet machine
+	cargo build $(LOCKED) --release -p relevo-gateway -p relevo-worker
+	cargo bench $(LOCKED) -p relevo-loadtest --bench cluster
 
 test: rust deps build ## all tests; needs redis-server and haproxy and installs them if missing
 	@if cargo nextest --version >/dev/null 2>&1; then \
@@ -50,18 +54,18 @@ fmt: rust ## format the code
 fmt-check: rust
 	cargo fmt --all --check
 
-lint: rust ## clippy, warnings are errors
+lint: rust deps-cc ## clippy, warnings are errors
 	cargo clippy $(LOCKED) --workspace --all-targets -- -D warnings
 
 # Never via --workspace: that unifies features, and the impure parts would be there.
-purity: rust ## the domain compiles without any I/O, and the load test needs no more than that
+purity: rust deps-cc ## the domain compiles without any I/O, and the load test needs no more than that
 	cargo check $(LOCKED) -p relevo-shared --no-default-features
 	cargo check $(LOCKED) -p relevo-loadtest
 
-tidy: rust ## the rules of the repository that no compiler checks
+tidy: rust deps-cc ## the rules of the repository that no compiler checks
 	cargo test $(LOCKED) -p relevo-shared --test tidy
 
-doc: rust ## the API documentation, broken links are errors
+doc: rust deps-cc ## the API documentation, broken links are errors
 	RUSTDOCFLAGS="-D warnings" cargo doc $(LOCKED) --workspace --no-deps --document-private-items
 
 bless: rust deps-redis ## rewrite the generated documents
@@ -97,6 +101,9 @@ endef
 # The C compiler links, and builds one cryptography crate; setpriv ties child processes to their test.
 deps: ## install what the tests need from Debian
 	$(call install,redis-server:redis-server haproxy:haproxy cc:gcc /usr/include/stdio.h:libc6-dev setpriv:util-linux)
+
+deps-cc:
+	$(call install,cc:gcc /usr/include/stdio.h:libc6-dev)
 
 deps-redis:
 	$(call install,redis-server:redis-server cc:gcc /usr/include/stdio.h:libc6-dev)

@@ -8,7 +8,7 @@ use clap::Args;
 
 use crate::client::Client;
 use crate::exit::{Exit, Problem};
-use crate::follow::{Follow, Until, subscribe, within};
+use crate::follow::{Follow, Until, show_ended, subscribe, within};
 use crate::print::Screen;
 use crate::server::ServerArgs;
 use crate::show::{First, Show};
@@ -71,8 +71,12 @@ async fn call(args: &CallArgs, screen: &Screen) -> Result<Exit, Problem> {
     screen.all(show.event(None, answer))?;
     if let (Some(task), true) = (show.task_id().map(str::to_owned), show.goes_on()) {
         // The server waits only so long; the turn goes on, and so does this command.
-        let stream = subscribe(&client, &task, None).await?;
-        return Follow::new(&client, screen, show, Until::TurnEnds).run(stream).await;
+        return match subscribe(&client, &task, None).await {
+            Ok(stream) => Follow::new(&client, screen, show, Until::TurnEnds).run(stream).await,
+            // It ended in between.
+            Err(error) if error.is_unsupported() => show_ended(&client, screen, show, &task).await,
+            Err(error) => Err(error.into()),
+        };
     }
     screen.all(show.end())?;
     Ok(show.exit())

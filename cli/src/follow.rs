@@ -48,6 +48,8 @@ pub(crate) struct Follow<'a> {
     show: Show,
     until: Until,
     cursor: Option<String>,
+    /// How many events were heard.
+    heard: u64,
     wait: Duration,
     /// Since when nothing came through.
     lost: Option<Instant>,
@@ -62,6 +64,7 @@ impl<'a> Follow<'a> {
             show,
             until,
             cursor: None,
+            heard: 0,
             wait: FIRST_WAIT,
             lost: None,
         }
@@ -89,6 +92,7 @@ impl<'a> Follow<'a> {
             match stream.next().await {
                 Ok(Some(Heard::Event(cursor, event))) => {
                     self.arrived();
+                    self.heard += 1;
                     let out = self.show.event(cursor.as_deref(), *event);
                     self.cursor = cursor.or_else(|| self.cursor.take());
                     self.screen.all(out)?;
@@ -118,13 +122,15 @@ impl<'a> Follow<'a> {
         waits || self.show.answered() || self.show.state().is_some_and(TaskState::is_terminal)
     }
 
-    /// Whether an orderly end of the stream is the end of the turn. While credentials are awaited a turn may go on.
+    /// Whether an orderly end of the stream is the end of the turn. While credentials are awaited a turn may go on. A watched
+    /// task that has been waiting since before it was watched goes on some day: its stream was closed for another reason.
     fn may_close(&self) -> bool {
         let waits = matches!(
             self.show.state(),
             Some(TaskState::InputRequired | TaskState::AuthRequired)
         );
-        waits || self.is_over()
+        let unchanged = self.until == Until::StreamCloses && self.heard <= 1;
+        (waits && !unchanged) || self.is_over()
     }
 
     /// Opens another stream where the last one ended; `None` when there is nothing left to stream.
@@ -170,6 +176,14 @@ impl<'a> Follow<'a> {
     }
 }
 
+/// Shows a task that has ended: there is nothing to follow, but something to show.
+pub(crate) async fn show_ended(client: &Client, screen: &Screen, mut show: Show, task: &str) -> Result<Exit, Problem> {
+    let whole: Task = client.call(GET_TASK, json!({ "id": task }), Some(ANSWER)).await?;
+    screen.all(show.task(whole))?;
+    screen.all(show.end())?;
+    Ok(show.exit())
+}
+
 /// Opens a stream of a task.
 pub(crate) async fn subscribe(client: &Client, task: &str, cursor: Option<&str>) -> Result<EventStream, ClientError> {
     client.stream(SUBSCRIBE_TO_TASK, json!({ "id": task }), cursor).await
@@ -181,6 +195,11 @@ pub(crate) async fn within(
     work: impl Future<Output = Result<Exit, Problem>>,
 ) -> Result<Exit, Problem> {
     let Some(limit) = limit else { return work.await };
-    let late = |_| Problem::unreachable(format!("given up after {}", humantime::format_duration(limit)));
+    let late = |_| {
+        let limit = humantime::format_duration(limit);
+        Problem::unreachable(format!(
+            "given up after {limit}; what was begun goes on: see `relevo task list`"
+        ))
+    };
     tokio::time::timeout(limit, work).await.map_err(late)?
 }

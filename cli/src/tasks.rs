@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::client::{ANSWER, Client};
 use crate::exit::{Exit, Problem};
-use crate::follow::{Follow, Until, subscribe, within};
+use crate::follow::{Follow, Until, show_ended, subscribe, within};
 use crate::print::Screen;
 use crate::server::ServerArgs;
 use crate::show::{First, Show, state_name};
@@ -184,20 +184,14 @@ async fn list(client: &Client, filter: Value, limit: usize, json: bool, screen: 
 
 async fn watch(server: &ServerArgs, id: &str, screen: &Screen) -> Result<Exit, Problem> {
     let client = Client::discover(&server.url).await?;
-    let mut show = Show::new(First::New);
+    let show = Show::new(First::New);
     match subscribe(&client, id, None).await {
         Ok(stream) => {
             Follow::new(&client, screen, show, Until::StreamCloses)
                 .run(stream)
                 .await
         }
-        // It has ended: there is nothing to watch, but something to show.
-        Err(error) if error.is_unsupported() => {
-            let task: Task = client.call(GET_TASK, json!({ "id": id }), Some(ANSWER)).await?;
-            screen.all(show.task(task))?;
-            screen.all(show.end())?;
-            Ok(show.exit())
-        }
+        Err(error) if error.is_unsupported() => show_ended(&client, screen, show, id).await,
         Err(error) => Err(error.into()),
     }
 }

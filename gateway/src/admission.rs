@@ -28,8 +28,10 @@ const MEMORY: Duration = Duration::from_secs(1);
 const FRESH: Duration = Duration::from_millis(200);
 /// Most scopes whose count is remembered.
 const SCOPES: usize = 10_000;
-/// A partition may hold this many times its share of a scope's limit: contexts do not spread evenly.
+/// A partition may hold this many times its share of a scope's limit: contexts do not spread evenly,
 const SHARE: u64 = 4;
+/// the less so the fewer they are: and this many in any case, as far as the limit goes.
+const LEAST_SHARE: u64 = 16;
 /// Bounds of Retry-After.
 const SHORTEST: u64 = 1;
 const LONGEST: u64 = 60;
@@ -107,7 +109,8 @@ impl Admission {
     /// Most live turns of a scope in one partition, if they are limited.
     pub(crate) fn scope_share(&self, partitions: u16) -> Option<u64> {
         let limit = self.limits.scope_turns;
-        (limit > 0).then(|| (limit * SHARE).div_ceil(u64::from(partitions)).clamp(1, limit))
+        let share = limit.saturating_mul(SHARE).div_ceil(u64::from(partitions));
+        (limit > 0).then(|| share.max(LEAST_SHARE).min(limit))
     }
 
     /// A turn was submitted here.
@@ -256,7 +259,7 @@ mod tests {
         };
         assert_eq!(
             (of(0), of(1), of(16), of(64), of(6_400)),
-            (None, Some(1), Some(1), Some(4), Some(400))
+            (None, Some(1), Some(16), Some(16), Some(400))
         );
     }
 

@@ -118,6 +118,9 @@ impl Config {
             StoreMetrics::register(&registry)?,
         )
         .await?;
+        for warning in store.preflight().await?.warnings {
+            tracing::warn!(warning, "redis");
+        }
         let clock = RedisClock::default();
         clock.learn(store.now().await?);
         let tasks = Tasks::new(shutdown.clone());
@@ -282,12 +285,23 @@ impl App {
             .public_url
             .as_ref()
             .map(|url| url.expose().to_owned());
-        let url = public.unwrap_or_else(|| url_of(self.listen));
+        let url = public.unwrap_or_else(|| {
+            let url = url_of(self.listen);
+            // A part of `relevo dev` has no one else to tell; others are reached by names that only their operator knows.
+            if !self.listen.ip().is_loopback() {
+                tracing::warn!(
+                    url,
+                    "the agent card sends clients to this address; set gateway.public_url to the one they can reach"
+                );
+            }
+            url
+        });
         let grpc = self.grpc().map(|listen| {
             let public = self.config.settings.gateway.grpc_public.clone();
             public.unwrap_or_else(|| address_of(listen).to_string())
         });
-        Card::new(&agent_card(&self.config.agents, &url, grpc.as_deref()))
+        let old = self.config.settings.gateway.a2a_0_3.then_some(url.as_str());
+        Card::new(&agent_card(&self.config.agents, &url, grpc.as_deref()), old)
     }
 }
 

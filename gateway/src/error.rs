@@ -21,6 +21,7 @@ use relevo_shared::store::StoreError;
 use crate::request::Violation;
 pub(crate) use body::{json_response, labelled};
 pub(crate) use plain::Plain;
+pub(crate) use text::echo;
 
 /// Who names the reasons that are not the protocol's.
 const OUR_DOMAIN: &str = "relevo";
@@ -414,7 +415,16 @@ impl ApiError {
         }
     }
 
-    /// The submission of this task may have happened all the same.
+    /// A submit whose first answer was lost was then refused for a reason of the store's: it may have happened all the same.
+    pub(crate) fn unknown_outcome(self, task: TaskId) -> Self {
+        let error = match self {
+            Self::Internal(source) => Self::redis_away(Some(source)),
+            other => other,
+        };
+        error.may_have_submitted(task)
+    }
+
+    /// This task was, or may have been, submitted all the same.
     pub(crate) fn may_have_submitted(self, task: TaskId) -> Self {
         match self {
             Self::Unavailable {

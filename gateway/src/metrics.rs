@@ -32,12 +32,18 @@ relevo_shared::metrics! {
 
 #[cfg(test)]
 mod tests {
-    use relevo_shared::platform::metrics::mistakes;
+    use relevo_shared::platform::metrics::{metrics_table, mistakes};
+    use relevo_testkit::docs::check_block;
 
     use super::*;
 
     #[test]
-    fn every_name_keeps_the_rules() {
+    fn the_metrics_follow_the_rules_and_are_documented() {
         assert_eq!(mistakes(GatewayMetrics::METRICS), Vec::<String>::new());
+        check_block(
+            "observability.md",
+            "gateway metrics",
+            &metrics_table(GatewayMetrics::METRICS),
+        );
     }
 }

@@ -43,29 +43,16 @@ const LONGEST_PAUSE_MS: u64 = 500;
 
 /// Redis did not answer in time.
 #[derive(Debug)]
-enum Unanswered {
-    /// It said why.
-    Error(StoreError),
-    /// It said nothing.
-    Silence,
-}
-
-impl Unanswered {
-    /// Whether the call may have had its effect all the same.
-    fn is_unknown(&self) -> bool {
-        match self {
-            Self::Error(error) => error.retry() == Retry::Later && !error.is_full(),
-            Self::Silence => true,
-        }
-    }
+struct Unanswered {
+    /// What it said last; `None`: nothing.
+    error: Option<StoreError>,
+    /// Whether the call may have had its effect all the same, at the last try or before.
+    unknown: bool,
 }
 
 impl From<Unanswered> for ApiError {
     fn from(unanswered: Unanswered) -> Self {
-        match unanswered {
-            Unanswered::Error(error) => error.into(),
-            Unanswered::Silence => Self::redis_silent(),
-        }
+        unanswered.error.map_or_else(Self::redis_silent, Into::into)
     }
 }
 
@@ -75,16 +62,26 @@ where
     F: Future<Output = Result<T, StoreError>>,
 {
     let mut pause = FIRST_PAUSE_MS;
+    let mut unknown = false;
     loop {
         let error = match timeout_at(deadline, call()).await {
             Ok(Ok(answer)) => return Ok(answer),
-            Ok(Err(error)) if error.retry() == Retry::Never || error.is_full() => return Err(Unanswered::Error(error)),
+            // A refusal says nothing about a try whose answer was lost.
+            Ok(Err(error)) if error.retry() == Retry::Never || error.is_full() => {
+                let error = Some(error);
+                return Err(Unanswered { error, unknown });
+            }
             Ok(Err(error)) => error,
-            Err(_elapsed) => return Err(Unanswered::Silence),
+            Err(_elapsed) => {
+                let (error, unknown) = (None, true);
+                return Err(Unanswered { error, unknown });
+            }
         };
+        unknown = true;
         let wait = Duration::from_millis(jitter(pause, entropy::u64()));
         if Instant::now() + wait >= deadline {
-            return Err(Unanswered::Error(error));
+            let error = Some(error);
+            return Err(Unanswered { error, unknown });
         }
         tokio::time::sleep(wait).await;
         pause = (pause * 2).min(LONGEST_PAUSE_MS);

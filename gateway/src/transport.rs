@@ -7,6 +7,7 @@ pub(crate) mod grpc;
 pub(crate) mod jsonrpc;
 pub(crate) mod rest;
 pub(crate) mod sse;
+pub(crate) mod v03;
 mod version;
 
 use axum::http::HeaderMap;

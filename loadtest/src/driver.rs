@@ -18,12 +18,35 @@ use crate::settings::{NONCE, Settings};
 use crate::turn::{self, Done, Failure, Manner, Order};
 use crate::verify::check_task;
 
+/// The agent whose answers can be checked.
+const DEMO: &str = "demo";
+/// How long the card may take.
+const CARD_WAIT: Duration = Duration::from_secs(10);
+
 /// Runs the load that `settings` describe.
 ///
 /// # Errors
 /// When no client can be built.
 pub async fn run(settings: &Settings) -> Result<Report, reqwest::Error> {
     run_until(settings, std::future::pending()).await
+}
+
+/// The agent that the cluster's card names, if it is another than `demo`; a card that cannot be read names none.
+///
+/// # Errors
+/// When no client can be built.
+pub async fn other_agent(settings: &Settings) -> Result<Option<String>, reqwest::Error> {
+    let http = reqwest::Client::builder().no_proxy().timeout(CARD_WAIT).build()?;
+    let Some(url) = settings.url.first() else {
+        return Ok(None);
+    };
+    let url = format!("{}/.well-known/agent-card.json", url.trim_end_matches('/'));
+    let Ok(answer) = http.get(url).send().await else {
+        return Ok(None);
+    };
+    let card: serde_json::Value = answer.json().await.unwrap_or_default();
+    let name = card.get("name").and_then(serde_json::Value::as_str);
+    Ok(name.filter(|name| *name != DEMO).map(str::to_owned))
 }
 
 /// [`run`] that begins no turn any more once `stop` has resolved.

@@ -20,6 +20,15 @@ fn main() -> anyhow::Result<ExitCode> {
         .enable_all()
         .build()
         .context("no runtime")?;
+    if settings.verify
+        && let Some(other) = runtime
+            .block_on(driver::other_agent(&settings))
+            .context("no HTTP client")?
+    {
+        let wrong = format!("--verify: the agent is {other}; only the answers of the agent demo can be checked");
+        writeln!(std::io::stderr(), "relevo-loadtest: {wrong}").ok();
+        return Ok(ExitCode::from(USAGE));
+    }
     let report = runtime.block_on(driver::run(&settings)).context("no HTTP client")?;
     let text = if settings.json {
         format!("{:#}\n", report.to_json())

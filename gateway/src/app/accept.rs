@@ -14,6 +14,7 @@ use relevo_shared::platform::metrics::Gauge;
 use relevo_shared::platform::tasks::{self, AbortOnDrop, Kind, Tasks};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio_io_timeout::TimeoutStream;
 
 use crate::services::Services;
 
@@ -190,7 +191,9 @@ async fn connection(server: Arc<Server>, stream: TcpStream, _permit: OwnedSemaph
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(error = &error as &dyn std::error::Error, "TCP_NODELAY cannot be set");
     }
-    let (io, service) = (TokioIo::new(stream), server.service.clone());
+    let mut stream = TimeoutStream::new(stream);
+    stream.set_write_timeout(Some(server.services.settings.gateway.write_timeout));
+    let (io, service) = (TokioIo::new(Box::pin(stream)), server.service.clone());
     match &server.http {
         Http::One(http) => {
             let connection = http.serve_connection(io, service);

@@ -97,10 +97,6 @@ impl ApiError {
 }
 
 /// A client's text, shortened, so that an error is never larger than what caused it.
-fn echo(text: &str) -> &str {
-    let mut end = text.len().min(ECHO);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    text.get(..end).unwrap_or_default()
+pub(crate) fn echo(text: &str) -> &str {
+    text.get(..text.floor_char_boundary(ECHO)).unwrap_or_default()
 }

@@ -64,9 +64,9 @@ impl Reason {
     }
 }
 
-/// Entries per read to begin with, each at most 1 MiB; then by their size.
-const FIRST_WINDOW: usize = 16;
-const LARGEST_WINDOW: usize = 512;
+/// Entries per read to begin with, each at most `turn.event_bytes`; then by their size.
+const FIRST_WINDOW: usize = 4;
+const LARGEST_WINDOW: usize = 256;
 
 #[derive(Debug)]
 struct State {
@@ -208,24 +208,34 @@ impl Feed {
         }
     }
 
-    /// Begins a read although nothing asked for one.
-    pub(super) fn begin_read(&self) -> (EntryId, usize) {
-        let mut state = self.state();
-        state.behind = None;
-        state.reading = true;
-        (state.position, state.window)
+    /// What to do when nothing but the journal is to be trusted: a read, unless doorbells have already brought what follows the
+    /// position.
+    pub(super) fn first(&self) -> Todo {
+        self.state().fall_behind(Reason::Join);
+        self.next()
     }
 
-    /// Ends a read that gave these entries, and returns them as events.
-    pub(super) fn end_read(&self, asked: usize, entries: Vec<Entry>) -> Vec<Event> {
+    /// Ends a read that gave these entries, and returns them as events: no more than the budget, and at least one.
+    pub(super) fn end_read(&self, asked: usize, mut entries: Vec<Entry>) -> Vec<Event> {
         let mut state = self.state();
         state.reading = false;
         state.checked = Some(Instant::now());
-        if entries.len() >= asked {
+        let bytes: usize = entries.iter().map(|entry| entry.bytes.len()).sum();
+        let whole = entries.len();
+        let mut room = self.budget;
+        let fits = entries.iter().take_while(|entry| {
+            let fits = entry.bytes.len() <= room;
+            room = room.saturating_sub(entry.bytes.len());
+            fits
+        });
+        let fitting = fits.count().max(1);
+        if self.want == Want::Events {
+            entries.truncate(fitting);
+        }
+        if whole >= asked || entries.len() < whole {
             state.fall_behind(Reason::Budget);
         }
-        let bytes: usize = entries.iter().map(|entry| entry.bytes.len()).sum();
-        state.adapt(bytes, entries.len(), self.budget);
+        state.adapt(bytes, whole, self.budget);
         if let Some(last) = entries.last() {
             state.position = last.id;
         }

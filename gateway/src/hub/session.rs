@@ -27,6 +27,8 @@ const LONGEST_PAUSE_MS: u64 = 1_000;
 
 /// What came back from Redis.
 enum Done {
+    /// Everything that was listened to before this connection is followed again.
+    Restored(Vec<TaskId>),
     Followed(Vec<TaskId>),
     Left(Vec<TaskId>),
     Alive,
@@ -74,8 +76,7 @@ async fn session(
     // Wishes of before are served by what `connected` returns.
     while wishes.try_recv().is_ok() {}
     let tasks = hub.table().connected();
-    calls.push(follow(handle.clone(), tasks));
-    let mut first = true;
+    calls.push(restore(handle.clone(), tasks));
     let mut pings = interval(PING);
     let mut tidy = interval(TIDY);
     pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -92,18 +93,14 @@ async fn session(
                 calls.push(follow(handle.clone(), std::mem::take(&mut batch)));
             }
             Some(done) = calls.next() => match done {
-                Ok(Done::Followed(tasks)) => {
-                    let unknown = hub.table().acknowledged(&tasks);
-                    if !unknown.is_empty() {
-                        calls.push(leave(handle.clone(), unknown));
-                    }
-                    if std::mem::take(&mut first) {
-                        // What rang while nobody listened is found by looking.
-                        hub.table().doubt(&tasks);
-                        hub.connected.send_replace(true);
-                        hub.due.notify_one();
-                    }
+                Ok(Done::Restored(tasks)) => {
+                    acknowledged(hub, &handle, &calls, &tasks);
+                    // What rang while nobody listened is found by looking.
+                    hub.table().doubt(&tasks);
+                    hub.connected.send_replace(true);
+                    hub.due.notify_one();
                 }
+                Ok(Done::Followed(tasks)) => acknowledged(hub, &handle, &calls, &tasks),
                 Ok(Done::Left(tasks)) => {
                     let again = hub.table().left(&tasks);
                     if !again.is_empty() {
@@ -123,6 +120,21 @@ async fn session(
             }
         }
     }
+}
+
+/// Tells who waits that the channels are followed, and leaves those that nobody wants any more.
+fn acknowledged(hub: &Inner, handle: &SubscriberHandle, calls: &FuturesUnordered<Call>, tasks: &[TaskId]) {
+    let unknown = hub.table().acknowledged(tasks);
+    if !unknown.is_empty() {
+        calls.push(leave(handle.clone(), unknown));
+    }
+}
+
+fn restore(handle: SubscriberHandle, tasks: Vec<TaskId>) -> Call {
+    Box::pin(async move {
+        handle.follow_all(&tasks).await?;
+        Ok(Done::Restored(tasks))
+    })
 }
 
 fn follow(handle: SubscriberHandle, tasks: Vec<TaskId>) -> Call {

@@ -27,7 +27,8 @@ pub(crate) fn agent_card(agents: &Agents, url: &str, grpc: Option<&str>) -> Agen
         // What an agent can do with a part is its own matter: nothing is refused by its type.
         default_input_modes: vec!["*/*".to_owned()],
         default_output_modes: vec!["text/plain".to_owned(), "application/octet-stream".to_owned()],
-        skills: agents.all().iter().flat_map(skills).collect(),
+        // What nobody can call is not offered: every message goes to the default agent.
+        skills: skills(default).collect(),
         provider: None,
         documentation_url: None,
         icon_url: None,

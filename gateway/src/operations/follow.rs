@@ -167,8 +167,9 @@ impl Follow {
             }
             let news = tokio::select! {
                 biased;
-                news = self.listener.next() => news,
+                // First: a busy journal must not keep a stream beyond the gateway's stop.
                 () = self.seat.must_go(self.idle) => return Some(self.leave()),
+                news = self.listener.next() => news,
                 () = tokio::time::sleep_until(self.expires) => return Some(self.leave()),
             };
             match news {

@@ -4,6 +4,7 @@
 //! ORDER: reserve, then submit with exactly the reserved ids. It does not matter which of two racing gateways submits, nor whether a
 //! gateway died between the two: the submit has one effect. Only accepted turns are remembered; a refused send frees its key.
 
+use a2a::StreamResponse;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use relevo_shared::domain::event;
@@ -12,7 +13,7 @@ use relevo_shared::store::{HistoryLength, Reservation, Reserved, Submitted, mill
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
-use super::submit::{Accepted, Opening, Sent};
+use super::submit::{Accepted, Opening, Sent, admit};
 use super::{until_answered, wait};
 use crate::auth::Principal;
 use crate::error::ApiError;
@@ -31,6 +32,8 @@ const SHORTEST_ANONYMOUS: usize = 16;
 pub(super) struct Keyed {
     ids: Reservation,
     key: Option<(IdempotencyKey, Partition)>,
+    /// Whether nobody has sent this message with this key before.
+    new: bool,
 }
 
 impl Keyed {
@@ -68,6 +71,17 @@ impl Keyed {
         }
         answer
     }
+
+    /// Says whether the turn may be submitted. A repeat may: it attaches to the turn of the first, which is running or over.
+    pub(super) async fn admit(&self, services: &Services, principal: &Principal) -> Result<(), ApiError> {
+        match &self.key {
+            Some(_) if self.new => {
+                let refused = admit(services, principal).await.map(|()| Submitted::Changed);
+                self.settle(services, refused).await.map(drop)
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Reserves the key of a send for `wanted`, or returns the ids that it stands for already.
@@ -79,7 +93,11 @@ pub(super) async fn reserve(
     wanted: Reservation,
 ) -> Result<Keyed, ApiError> {
     let Some(text) = &call.idempotency_key else {
-        return Ok(Keyed { ids: wanted, key: None });
+        return Ok(Keyed {
+            ids: wanted,
+            key: None,
+            new: true,
+        });
     };
     check(text, principal.is_anonymous())?;
     let key = services.store.place_key(principal.scope(), text);
@@ -91,8 +109,13 @@ pub(super) async fn reserve(
         Reserved::New => Ok(Keyed {
             ids: wanted,
             key: Some(key),
+            new: true,
         }),
-        Reserved::Exists(ids) => Ok(Keyed { ids, key: Some(key) }),
+        Reserved::Exists(ids) => Ok(Keyed {
+            ids,
+            key: Some(key),
+            new: false,
+        }),
         Reserved::Conflict => Err(ApiError::invalid(FIELD, "was used for another request")),
     }
 }
@@ -138,29 +161,36 @@ pub(super) async fn attach(
     let over = stored.live.is_none() || stored.number > number;
     let last = stored.last;
     let now = stored.into_task(HistoryLength::All);
-    let (opening, over) = if let Some(entry) = entry {
-        let cursor = Cursor { task, entry: first };
-        (
-            Opening {
+    let requested = Cursor { task, entry: first };
+    let cursor = Cursor { task, entry: last };
+    let (opening, over) = match entry {
+        // A stream begins with its task: the first entry of a new task shows it, what followed comes from the journal.
+        Some(entry) if shows_task(&entry.bytes) => {
+            let opening = Opening {
+                task: now,
+                cursor: requested,
+                bytes: Some(entry.bytes),
+            };
+            (opening, false)
+        }
+        // That of a follow-up does not: the task as it is holds everything so far.
+        Some(_) => {
+            let opening = Opening {
                 task: now,
                 cursor,
-                bytes: Some(entry.bytes),
-            },
-            false,
-        )
-    } else {
+                bytes: None,
+            };
+            (opening, over)
+        }
         // The journal of that turn is gone: what is left is what it led to.
-        let requested = Cursor { task, entry: first };
-        let cursor = Cursor { task, entry: last };
-        let task = event::gap(now, &requested.to_string(), cursor);
-        (
-            Opening {
-                task,
+        None => {
+            let opening = Opening {
+                task: event::gap(now, &requested.to_string(), cursor),
                 cursor,
                 bytes: None,
-            },
-            over,
-        )
+            };
+            (opening, over)
+        }
     };
     let Some(want) = want.filter(|_| !over) else {
         return Ok(Sent::Answered(Box::new(opening)));
@@ -172,6 +202,10 @@ pub(super) async fn attach(
         listener: Some(listener),
         opening,
     })))
+}
+
+fn shows_task(event: &[u8]) -> bool {
+    matches!(serde_json::from_slice(event), Ok(StreamResponse::Task(_)))
 }
 
 #[cfg(test)]

@@ -36,10 +36,16 @@ pub(crate) async fn send_message(
     };
     let seat = services.drain.seat();
     let limit = call.received + services.settings.send.max_wait;
-    let over = wait::turn(services, &mut listener, number, true, limit, &seat).await?;
+    // The turn was taken: an error from here on must not read as if it was not.
+    let taken = |error: ApiError| error.may_have_submitted(opening.cursor.task);
+    let over = wait::turn(services, &mut listener, number, true, limit, &seat)
+        .await
+        .map_err(taken)?;
     // The wait may have used the call's own time up; reading the answer has as much again.
     let deadline = tokio::time::Instant::now() + services.settings.gateway.request_timeout;
-    let stored = wait::read(services, opening.cursor.task, history, deadline).await?;
+    let stored = wait::read(services, opening.cursor.task, history, deadline)
+        .await
+        .map_err(taken)?;
     let running = over == Over::Time && stored.live.is_some() && stored.number == number;
     let task = stored.into_task(history);
     let facts = Map::from_iter([("stillRunning".to_owned(), Value::Bool(true))]);

@@ -3,7 +3,7 @@
 
 use super::follow::{EventStream, Follow, Until, single};
 use super::submit::{Sent, submit};
-use super::subscribe_to_task::{cursor, resume};
+use super::subscribe_to_task::{Idle, cursor, resume};
 use crate::auth::Permit;
 use crate::error::ApiError;
 use crate::hub::Want;
@@ -18,7 +18,7 @@ pub(crate) async fn stream_message(
     request: SendMessage,
 ) -> Result<EventStream, ApiError> {
     if let Some(cursor) = cursor(call)? {
-        return resume(services, permit.principal(), call, cursor).await;
+        return resume(services, permit.principal(), call, cursor, Idle::Over).await;
     }
     match submit(services, permit.principal(), call, request, Some(Want::Events)).await? {
         Sent::Answered(opening) => {

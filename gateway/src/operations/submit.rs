@@ -75,15 +75,20 @@ pub(super) async fn submit(
     if request.inline_push {
         return Err(ApiError::PushNotSupported);
     }
-    services.admission.admit()?;
-    services
-        .admission
-        .admit_scope(&services.store, principal.scope())
-        .await?;
+    // A keyed message may have been accepted before: that is known when its key is read.
+    if call.idempotency_key.is_none() {
+        admit(services, principal).await?;
+    }
     match &request.message.task_id {
         Some(_) => follow_up(services, principal, call, request, want).await,
         None => new_task(services, principal, call, request, want).await,
     }
+}
+
+/// Says whether a new turn may be submitted, as far as cluster and scope are concerned.
+pub(super) async fn admit(services: &Services, principal: &Principal) -> Result<(), ApiError> {
+    services.admission.admit()?;
+    services.admission.admit_scope(&services.store, principal.scope()).await
 }
 
 async fn new_task(
@@ -106,6 +111,7 @@ async fn new_task(
         context_id,
     };
     let key = keyed::reserve(services, principal, call, &request, wanted).await?;
+    key.admit(services, principal).await?;
     let ids = key.ids();
     let task = ids.task;
     let place = Place {
@@ -182,6 +188,7 @@ async fn follow_up(
             context_id: stored.context_id.clone(),
         };
         let key = keyed::reserve(services, principal, call, &request, wanted).await?;
+        key.admit(services, principal).await?;
         let place = Place {
             task: stored.task,
             turn: key.ids().turn,
@@ -276,15 +283,19 @@ async fn listen(services: &Inner, task: TaskId, at: EntryId, want: Option<Want>)
 async fn send(services: &Services, call: &Call, submit: &Submit<'_>) -> Result<Submitted, ApiError> {
     let answer = until_answered(call.deadline, || services.store.submit(submit)).await;
     let answer = answer.map_err(|unanswered| {
-        let unknown = unanswered.is_unknown();
+        let unknown = unanswered.unknown;
         let error = ApiError::from(unanswered);
         if unknown {
-            error.may_have_submitted(submit.record.task)
+            error.unknown_outcome(submit.record.task)
         } else {
             error
         }
     })?;
     if let Submitted::Accepted { now, .. } = answer {
+        let record = submit.record;
+        tracing::info!(
+            task.id = %record.task, context.id = record.context_id, turn.id = %record.turn, "turn accepted"
+        );
         services.admission.submitted();
         services.clock.learn(now);
         ring(

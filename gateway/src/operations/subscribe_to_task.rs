@@ -27,7 +27,7 @@ pub(crate) async fn subscribe_to_task(
         if cursor.task.to_string() != request.id {
             return Err(ApiError::invalid(FIELD, "is a position in another task"));
         }
-        return resume(services, principal, call, cursor).await;
+        return resume(services, principal, call, cursor, Idle::Waits).await;
     }
     let stored = read_visible(services, principal, &request.id, HistoryLength::All, call.deadline).await?;
     if stored.terminal {
@@ -62,12 +62,22 @@ pub(super) fn cursor(call: &Call) -> Result<Option<Cursor>, ApiError> {
     Ok(Some(cursor))
 }
 
+/// What a resumed stream does when nothing followed its position and no turn is running.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Idle {
+    /// It ends: it was the stream of a turn, which is over.
+    Over,
+    /// It waits for what the task does next, as a subscription does.
+    Waits,
+}
+
 /// Streams what followed a position, to the end of the turn it belongs to, whatever has become of the task since.
 pub(super) async fn resume(
     services: &Services,
     principal: &Principal,
     call: &Call,
     cursor: Cursor,
+    idle: Idle,
 ) -> Result<EventStream, ApiError> {
     let id = cursor.task.to_string();
     let stored = read_visible(services, principal, &id, HistoryLength::Latest(0), call.deadline).await?;
@@ -75,22 +85,25 @@ pub(super) async fn resume(
     let read = until_answered(call.deadline, || listener.read()).await?;
     let resumes = &services.metrics.resumes;
     let live = stored.live.is_some().then_some(stored.number);
+    let waits = idle == Idle::Waits && !stored.terminal;
+    let nothing = |listener| match live {
+        Some(number) => Follow::new(services, listener, Until::Turn(number)),
+        None if waits => Follow::new(services, listener, Until::Task),
+        None => Follow::new(services, listener, Until::Turn(stored.number)).ended(),
+    };
     match read {
         Some(events) => {
             resumes.with_label_values(&["replayed"]).inc();
-            let next = events.first().map(|event| event.kind.turn);
-            let follow = |number| Follow::new(services, listener, Until::Turn(number));
-            Ok(match (next, live) {
-                (Some(number), _) => follow(number).replayed(events).into_stream(),
-                (None, Some(number)) => follow(number).into_stream(),
-                (None, None) => follow(stored.number).ended().into_stream(),
-            })
+            let follow = match events.first().map(|event| event.kind.turn) {
+                Some(number) => Follow::new(services, listener, Until::Turn(number)).replayed(events),
+                None => nothing(listener),
+            };
+            Ok(follow.into_stream())
         }
         // The journal of an ended turn is dropped after a while: nothing followed.
         None if cursor.entry == stored.last => {
             resumes.with_label_values(&["replayed"]).inc();
-            let follow = Follow::new(services, listener, Until::Turn(stored.number));
-            Ok(if live.is_some() { follow } else { follow.ended() }.into_stream())
+            Ok(nothing(listener).into_stream())
         }
         None => {
             let stored = reread(services, call, cursor).await?;

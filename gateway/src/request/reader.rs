@@ -6,7 +6,7 @@ use std::fmt;
 use chrono::{DateTime, Utc};
 use serde_json::{Map, Value};
 
-use crate::error::ApiError;
+use crate::error::{ApiError, echo};
 
 /// Most violations that are reported: enough to repair a request, too few to be a weapon.
 const MOST: usize = 16;
@@ -55,8 +55,8 @@ impl fmt::Display for Path<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Root => Ok(()),
-            Self::Key(Path::Root, key) => f.write_str(key),
-            Self::Key(parent, key) => write!(f, "{parent}.{key}"),
+            Self::Key(Path::Root, key) => f.write_str(echo(key)),
+            Self::Key(parent, key) => write!(f, "{parent}.{}", echo(key)),
             Self::At(parent, place) => write!(f, "{parent}[{place}]"),
         }
     }
@@ -306,5 +306,12 @@ mod tests {
         let deep = json!({ "a": [{ "b": [1] }] });
         assert_eq!(too_deep(&deep, 4), None);
         assert_eq!(too_deep(&deep, 3), Some("a[0].b".to_owned()));
+    }
+
+    #[test]
+    fn a_long_name_is_repeated_in_part() {
+        let long = "é".repeat(1_000_000);
+        let path = Path::Key(&Path::Root, &long);
+        assert_eq!(Path::Key(&path, "b").to_string().len(), 128 + 2);
     }
 }

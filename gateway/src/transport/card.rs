@@ -8,6 +8,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 
+use super::v03;
 use crate::error::{json_response, not_modified};
 
 /// How long a client may use a card without asking: a deployment that changes it is seen within a minute.
@@ -21,9 +22,14 @@ pub(crate) struct Card {
 }
 
 impl Card {
-    pub(crate) fn new(card: &a2a::AgentCard) -> Self {
+    /// With `old`, the address where A2A 0.3 is spoken, also for clients of that.
+    pub(crate) fn new(card: &a2a::AgentCard, old: Option<&str>) -> Self {
         // It is a tree of texts: this cannot fail.
-        let bytes = serde_json::to_vec(card).unwrap_or_default();
+        let mut card = serde_json::to_value(card).unwrap_or_default();
+        if let Some(url) = old {
+            v03::card(&mut card, url);
+        }
+        let bytes = card.to_string().into_bytes();
         let mut mark = URL_SAFE_NO_PAD.encode(Sha256::digest(&bytes));
         mark.truncate(22);
         let etag = HeaderValue::from_str(&format!("\"{mark}\"")).unwrap_or(HeaderValue::from_static("\"card\""));
@@ -72,8 +78,8 @@ mod tests {
 
     #[test]
     fn a_known_card_is_not_sent_again_and_a_changed_one_is() {
-        let card = Card::new(&agent_card(&Agents::default(), "http://a", None));
-        let other = Card::new(&agent_card(&Agents::default(), "http://b", None));
+        let card = Card::new(&agent_card(&Agents::default(), "http://a", None), None);
+        let other = Card::new(&agent_card(&Agents::default(), "http://b", None), None);
         let etag = card.etag.to_str().unwrap().to_owned();
         assert_eq!(status(&card, &etag), 304);
         assert_eq!(status(&card, &format!("\"x\", W/{etag}")), 304);

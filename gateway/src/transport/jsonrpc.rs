@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::dispatch::{Answer, dispatch, known};
 use super::sse::Wrap;
-use super::{body, call, sse, version};
+use super::{body, call, sse, v03, version};
 use crate::error::{ApiError, Plain, json_response};
 use crate::observe::Observed;
 use crate::services::{Call, Services};
@@ -47,6 +47,11 @@ async fn answer(services: &Services, parts: &Parts, call: &Call, bytes: &Bytes) 
             return refuse(Observed::new(&services.metrics, "none", call.received), &id, &error);
         }
     };
+    // Methods of 0.3 have other names: which shapes are spoken is seen by them.
+    let old = services.settings.gateway.a2a_0_3 && version::is_old(&parts.headers, parts.uri.query());
+    if old && envelope.method.contains('/') {
+        return answer_old(services, call, envelope).await;
+    }
     let method = known(&envelope.method);
     let mut observed = Observed::new(&services.metrics, method.unwrap_or("unknown"), call.received);
     let answered = match (version::check(&parts.headers, parts.uri.query()), method) {
@@ -69,6 +74,40 @@ async fn answer(services: &Services, parts: &Parts, call: &Call, bytes: &Bytes) 
     json_response(success(&envelope.id, &result))
 }
 
+/// Answers a request of A2A 0.3.
+async fn answer_old(services: &Services, call: &Call, envelope: Envelope) -> Response<Body> {
+    let method = v03::method(&envelope.method);
+    let mut observed = Observed::new(&services.metrics, method.unwrap_or("unknown"), call.received);
+    let answered = match method {
+        None => Err(ApiError::MethodNotFound(envelope.method)),
+        // Boxed: the futures of all operations together are large.
+        Some(method) => Box::pin(dispatch(services, call, method, v03::params(method, envelope.params))).await,
+    };
+    let result = match answered {
+        Ok(Answer::Stream(events)) => {
+            let wrap = Wrap::Old(envelope.id);
+            return sse::respond(events, wrap, services.settings.stream.keep_alive, observed);
+        }
+        Ok(Answer::Sent(sent)) => wire::to_vec(&sent),
+        Ok(Answer::Task(task)) => wire::to_vec(&task),
+        Ok(Answer::Tasks(tasks)) => wire::to_vec(&tasks),
+        Err(error) => {
+            error.log();
+            observed.finish(error.label());
+            return error.respond(old_error_body(&envelope.id, &error));
+        }
+    };
+    observed.finish("ok");
+    json_response(success(&envelope.id, &old(&result)))
+}
+
+/// A result or event of 1.0 as one of 0.3.
+pub(crate) fn old(result: &[u8]) -> Vec<u8> {
+    // What is printed or stored here is JSON.
+    let value = serde_json::from_slice(result).unwrap_or_default();
+    v03::result(value).to_string().into_bytes()
+}
+
 fn refuse(mut observed: Observed, id: &RpcId, error: &ApiError) -> Response<Body> {
     error.log();
     observed.finish(error.label());
@@ -88,7 +127,15 @@ fn success(id: &RpcId, result: &[u8]) -> Vec<u8> {
 
 /// The whole answer of a request that failed.
 pub(crate) fn error_body(id: &RpcId, error: &ApiError) -> Vec<u8> {
-    let error = error.to_json().to_string();
+    failure(id, &error.to_json().to_string())
+}
+
+/// The same for a client of 0.3.
+pub(crate) fn old_error_body(id: &RpcId, error: &ApiError) -> Vec<u8> {
+    failure(id, &v03::error(error.to_json()).to_string())
+}
+
+fn failure(id: &RpcId, error: &str) -> Vec<u8> {
     [
         br#"{"jsonrpc":"2.0","id":"#.as_slice(),
         id.raw().as_bytes(),

@@ -1,4 +1,7 @@
 //! Server-sent events: each journalled event one frame, its stored bytes spliced in and never parsed again.
+//!
+//! What is no event has no empty line of its own: some clients take every empty line for the end of an event, and choke on
+//! the one without data.
 
 use std::time::Duration;
 
@@ -10,22 +13,24 @@ use futures_util::{StreamExt as _, stream};
 use tokio::time::timeout;
 
 use crate::operations::{EventStream, StreamEvent, StreamItem};
-use crate::transport::jsonrpc::{RpcId, error_body};
+use crate::transport::jsonrpc::{RpcId, error_body, old, old_error_body};
 
 use super::super::observe::Observed;
 
 /// How long a client waits before it comes back.
-const RETRY: &[u8] = b"retry: 1000\n\n";
+const RETRY: &[u8] = b"retry: 1000\n";
 /// Keeps proxies from closing a silent connection.
-const COMMENT: Bytes = Bytes::from_static(b": keep-alive\n\n");
+const COMMENT: Bytes = Bytes::from_static(b": keep-alive\n");
 /// Says that the server closes and the client should come back.
-const MOVED: &[u8] = b": moved, come back with Last-Event-ID\nretry: 1000\n\n";
+const MOVED: &[u8] = b": moved, come back with Last-Event-ID\nretry: 1000\n";
 
 /// What stands around each event.
 #[derive(Debug)]
 pub(crate) enum Wrap {
     /// The envelope of JSON-RPC, with the id of the request.
     Rpc(RpcId),
+    /// The same with events of A2A 0.3.
+    Old(RpcId),
     /// Nothing.
     Bare,
 }
@@ -84,6 +89,7 @@ impl Frames {
                 self.observed.finish(error.label());
                 let body = match &self.wrap {
                     Wrap::Rpc(id) => error_body(id, &error),
+                    Wrap::Old(id) => old_error_body(id, &error),
                     Wrap::Bare => {
                         chunk.put_slice(b"event: error\n");
                         error.to_status().to_string().into_bytes()
@@ -114,16 +120,19 @@ fn frame(chunk: &mut BytesMut, wrap: &Wrap, event: &StreamEvent) {
     chunk.put_slice(cursor.as_bytes());
     chunk.put_slice(b"\ndata: ");
     match wrap {
-        Wrap::Rpc(id) => {
-            chunk.put_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
-            chunk.put_slice(id.raw().as_bytes());
-            chunk.put_slice(b",\"result\":");
-            chunk.put_slice(&event.body);
-            chunk.put_slice(b"}");
-        }
+        Wrap::Rpc(id) => enveloped(chunk, id, &event.body),
+        Wrap::Old(id) => enveloped(chunk, id, &old(&event.body)),
         Wrap::Bare => chunk.put_slice(&event.body),
     }
     chunk.put_slice(b"\n\n");
+}
+
+fn enveloped(chunk: &mut BytesMut, id: &RpcId, result: &[u8]) {
+    chunk.put_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
+    chunk.put_slice(id.raw().as_bytes());
+    chunk.put_slice(b",\"result\":");
+    chunk.put_slice(result);
+    chunk.put_slice(b"}");
 }
 
 #[cfg(test)]

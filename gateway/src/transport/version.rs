@@ -8,6 +8,21 @@ use crate::error::ApiError;
 
 /// Only 1.x is served; nothing means 0.3. The query may say it where headers cannot be set.
 pub(crate) fn check(headers: &HeaderMap, query: Option<&str>) -> Result<(), ApiError> {
+    let found = named(headers, query);
+    if is_served(&found) {
+        Ok(())
+    } else {
+        Err(ApiError::VersionNotSupported(found))
+    }
+}
+
+/// Whether 0.3 is spoken: clients of then do not say so, later ones do.
+pub(crate) fn is_old(headers: &HeaderMap, query: Option<&str>) -> bool {
+    matches!(named(headers, query).as_str(), "" | "0.3" | "0.3.0")
+}
+
+/// The version that a request names; empty without one.
+fn named(headers: &HeaderMap, query: Option<&str>) -> String {
     let header = headers
         .get(SVC_PARAM_VERSION)
         .map(|value| value.to_str().unwrap_or("\u{fffd}").to_owned());
@@ -16,12 +31,7 @@ pub(crate) fn check(headers: &HeaderMap, query: Option<&str>) -> Result<(), ApiE
             .find(|(name, _)| is_parameter(name))
             .map(|(_, value)| value.into_owned())
     });
-    let found = found.as_deref().unwrap_or_default().trim();
-    if is_served(found) {
-        Ok(())
-    } else {
-        Err(ApiError::VersionNotSupported(found.to_owned()))
-    }
+    found.as_deref().unwrap_or_default().trim().to_owned()
 }
 
 /// Whether a query parameter names the version. Names of service parameters have no case.

@@ -19,7 +19,7 @@ async fn send(client: &Client, params: Value) -> String {
 }
 
 /// Waits until the turn's context says that it is to be cancelled.
-async fn told(turn: &Turn, store: &relevo_shared::store::Store) {
+pub async fn told(turn: &Turn, store: &relevo_shared::store::Store) {
     poll::until("the cancel to reach the turn", async || {
         let view = store
             .read_context(turn.taken.partition, &turn.taken.context)

@@ -38,6 +38,12 @@ impl Client {
             .body(body)
     }
 
+    /// The same from a client that names no version, as those of 0.3 do.
+    pub fn post_unversioned(&self, body: impl Into<reqwest::Body>) -> RequestBuilder {
+        let json = "application/json";
+        self.http.post(&self.url).header("content-type", json).body(body)
+    }
+
     /// A request of HTTP+JSON.
     pub fn rest(&self, method: Method, path: &str) -> RequestBuilder {
         let request = self.http.request(method, format!("{}{path}", self.url));
@@ -183,13 +189,13 @@ impl Stream {
         }
     }
 
-    /// The next block of lines; `None` at the end.
-    async fn block(&mut self) -> Option<String> {
+    /// The next line; `None` at the end.
+    async fn line(&mut self) -> Option<String> {
         loop {
-            if let Some(end) = self.text.find("\n\n") {
-                let block = self.text[..end].to_owned();
-                self.text.drain(..end + 2);
-                return Some(block);
+            if let Some(end) = self.text.find('\n') {
+                let line = self.text[..end].to_owned();
+                self.text.drain(..=end);
+                return Some(line);
             }
             let bytes = self.response.chunk().await.expect("the stream does not break")?;
             self.text.push_str(std::str::from_utf8(&bytes).unwrap());
@@ -198,31 +204,28 @@ impl Stream {
 
     /// The next event; `None` at the end.
     pub async fn next(&mut self) -> Option<Frame> {
+        let (mut id, mut data) = (None, None);
         loop {
-            let block = self.block().await?;
-            let field = |name: &str| {
-                block
-                    .lines()
-                    .find_map(|line| line.strip_prefix(name))
-                    .map(str::to_owned)
-            };
-            match field("data: ") {
-                Some(data) => {
-                    return Some(Frame {
-                        id: field("id: "),
-                        data,
-                    });
-                }
-                None => self.asides.push(block),
+            let line = self.line().await?;
+            if line.is_empty() {
+                // Some clients take any empty line for the end of an event.
+                let data = data.expect("an empty line ends an event");
+                return Some(Frame { id, data });
+            } else if let Some(value) = line.strip_prefix("data: ") {
+                data = Some(value.to_owned());
+            } else if let Some(value) = line.strip_prefix("id: ") {
+                id = Some(value.to_owned());
+            } else if !line.starts_with("event: ") {
+                self.asides.push(line);
             }
         }
     }
 
-    /// The next block, which is no event.
+    /// The next line, which belongs to no event.
     pub async fn aside(&mut self) -> String {
-        let block = self.block().await.expect("the stream goes on");
-        assert!(!block.contains("data: "), "{block}");
-        block
+        let line = self.line().await.expect("the stream goes on");
+        assert!(line.starts_with(':'), "{line}");
+        line
     }
 
     /// The next event, which must come.

@@ -3,11 +3,12 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
-use relevo_testkit::RedisServer;
+use relevo_shared::domain::state::End;
+use relevo_testkit::{RedisServer, poll};
 use serde_json::{Value, json};
 
 use crate::client::message;
-use crate::gateway::{Gateway, client_keys};
+use crate::gateway::{Gateway, client_keys, world};
 
 fn with(pointer: &str, value: Value) -> Value {
     let mut params = message("hi");
@@ -232,4 +233,68 @@ fn raw(gateway: &Gateway, bytes: &str) -> String {
         stream.read_to_string(&mut answer).unwrap();
         answer
     })
+}
+
+#[tokio::test]
+async fn an_error_is_never_much_larger_than_its_reasons() {
+    let redis = RedisServer::start();
+    let gateway = Gateway::start(&redis, &[]).await;
+    let long = "k".repeat(2_000_000);
+    let secrets: serde_json::Map<String, Value> = (0..16).map(|n| (format!("a{n}_security_token"), 1.into())).collect();
+    let mut params = message("hi");
+    params["metadata"] = json!({ &long: secrets });
+    let mut deep = json!(1);
+    for _ in 0..100 {
+        deep = json!({ &long[..10_000]: deep });
+    }
+    let mut nested = message("hi");
+    nested["metadata"] = deep;
+    for params in [params, nested] {
+        let answer = gateway.client().request("SendMessage", &params).send().await.unwrap();
+        let text = answer.text().await.unwrap();
+        assert!(text.contains("-32602") && text.len() < 64 << 10, "{} bytes", text.len());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_takes_nothing_loses_its_connection_and_one_that_is_slow_does_not() {
+    let world = world(&[("gateway.write_timeout", "300ms"), ("stream.keep_alive", "1s")]).await;
+    let mut slow = world
+        .gateway
+        .client()
+        .stream("SendStreamingMessage", message("slow"))
+        .await;
+    slow.event().await;
+    let body = json!({
+        "jsonrpc": "2.0", "id": 1, "method": "SendStreamingMessage", "params": message("stuck"),
+    });
+    let body = body.to_string();
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4 << 10).unwrap();
+    let mut stuck = socket.connect(world.gateway.listen).await.unwrap();
+    let head = format!(
+        "POST / HTTP/1.1\r\nhost: x\r\na2a-version: 1.0\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    tokio::io::AsyncWriteExt::write_all(&mut stuck, format!("{head}{body}").as_bytes())
+        .await
+        .unwrap();
+    let mut turns = [world.hand.take().await, world.hand.take().await];
+    turns.sort_by_key(crate::hand::Turn::asked);
+    let [quiet, mut loud] = turns;
+    // More than the buffers of the system hold.
+    let much = "x".repeat(900_000);
+    for _ in 0..12 {
+        loud.say(&much).await;
+    }
+    poll::until("the stuck client's connection to be closed", async || {
+        match world.gateway.metric("relevo_gateway_streams_open").await {
+            open if open < 1.5 => Ok(()),
+            open => Err(open),
+        }
+    })
+    .await;
+    quiet.finish(End::Completed, "done").await;
+    assert_eq!(slow.rest().await.last().unwrap().text(), "done");
+    drop(stuck);
 }

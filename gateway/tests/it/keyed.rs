@@ -4,7 +4,7 @@ use futures_util::future::join_all;
 use relevo_shared::domain::state::End;
 use serde_json::{Value, json};
 
-use crate::client::{Stream, message, message_in, message_to};
+use crate::client::{Frame, Stream, message, message_in, message_to};
 use crate::gateway::{Gateway, world};
 
 fn at_once(text: &str) -> Value {
@@ -110,4 +110,61 @@ async fn a_key_that_could_be_guessed_is_refused() {
         let error = client.keyed(key, &message("hi")).await.unwrap_err();
         assert_eq!(error["code"], -32602, "{key}: {error}");
     }
+}
+
+#[tokio::test]
+async fn a_keyed_stream_of_a_follow_up_begins_with_the_task_again() {
+    let world = world(&[]).await;
+    let client = world.gateway.client();
+    let (first, ()) = tokio::join!(client.call("SendMessage", message("hi")), async {
+        world.hand.take().await.finish(End::InputRequired, "more?").await;
+    });
+    let params = message_to(first["task"]["id"].as_str().unwrap(), "more");
+    let send = || {
+        client
+            .request("SendStreamingMessage", &params)
+            .header("idempotency-key", "a-key-of-some-length")
+    };
+    let mut stream = Stream::of(send().send().await.unwrap());
+    assert_eq!(
+        stream.event().await.result()["task"]["status"]["state"],
+        "TASK_STATE_SUBMITTED"
+    );
+    let mut turn = world.hand.take().await;
+    turn.say("one ").await;
+    let mut repeat = Stream::of(send().send().await.unwrap());
+    let opening = repeat.event().await;
+    let shown = &opening.result()["task"];
+    assert_eq!(shown["status"]["message"]["parts"][0]["text"], "one ", "{shown}");
+    turn.finish(End::Completed, "two").await;
+    let texts: Vec<String> = repeat.rest().await.iter().map(Frame::text).collect();
+    assert_eq!(texts, ["two"], "what the task shows already does not follow again");
+    let late = Stream::of(send().send().await.unwrap()).rest().await;
+    assert_eq!(late.len(), 1);
+    assert_eq!(
+        late[0].result()["task"]["status"]["message"]["parts"][0]["text"],
+        "one two"
+    );
+    assert!(world.hand.try_take().await.is_none());
+}
+
+#[tokio::test]
+async fn a_repeat_attaches_also_when_nothing_new_is_admitted() {
+    let world = world(&[("limits.scope_turns", "1")]).await;
+    let client = world.gateway.client();
+    let key = "a-key-of-some-length";
+    let accepted = client.keyed(key, &at_once("hi")).await.unwrap();
+    let refused = client
+        .keyed("another-key-of-some-length", &at_once("two"))
+        .await
+        .unwrap_err();
+    assert_eq!(refused["data"][0]["reason"], "RATE_LIMITED");
+    let repeat = client.keyed(key, &at_once("hi")).await.unwrap();
+    assert_eq!(repeat["task"]["id"], accepted["task"]["id"]);
+    world.hand.take().await.finish(End::Completed, "").await;
+    // The refused key was freed: it is not bound to what was refused.
+    relevo_testkit::poll::until("the scope may go on", || async {
+        client.keyed("another-key-of-some-length", &at_once("three")).await
+    })
+    .await;
 }

@@ -37,3 +37,4 @@ mod resume;
 mod send;
 mod stream;
 mod subscribe;
+mod v03;

@@ -34,16 +34,20 @@ async fn every_position_of_a_turn_that_has_ended_is_replayed_to_its_end_on_any_g
         let other = Gateway::start(&world.redis, &[]).await;
         let task = json!({ "id": task_of(&frames[0]) });
         for (place, frame) in frames.iter().enumerate() {
-            let mut subscribed = other
-                .client()
-                .resume("SubscribeToTask", task.clone(), &frame.cursor())
-                .await;
-            assert_eq!(subscribed.rest().await, frames[place + 1..], "after {place}");
             let mut sent = other
                 .client()
                 .resume("SendStreamingMessage", message("hi"), &frame.cursor())
                 .await;
             assert_eq!(sent.rest().await, frames[place + 1..], "after {place}");
+            if end == End::InputRequired && place + 1 == frames.len() {
+                // Who has seen all of a task that waits for input, waits with it.
+                continue;
+            }
+            let mut subscribed = other
+                .client()
+                .resume("SubscribeToTask", task.clone(), &frame.cursor())
+                .await;
+            assert_eq!(subscribed.rest().await, frames[place + 1..], "after {place}");
         }
         let start = format!("{}.0-0", task_of(&frames[0]));
         let mut whole = other.client().resume("SubscribeToTask", task, &start).await;
@@ -213,11 +217,33 @@ async fn a_journal_that_was_dropped_after_its_turn_is_no_gap_for_who_has_seen_al
     world.redis.cli(&["DEL", &journal]);
     let last = frames.last().unwrap().cursor();
     assert_eq!(snapshot.cursor(), last);
+    let mut sent = client.resume("SendStreamingMessage", message("hi"), &last).await;
+    assert!(sent.ended().await, "the turn is over");
     let mut resumed = client.resume("SubscribeToTask", json!({ "id": task }), &last).await;
-    assert!(resumed.ended().await);
     // The next turn is written after the last position, and both hear it.
     let mut second = client.stream("SendStreamingMessage", message_to(&task, "two")).await;
     world.hand.take().await.finish(End::Completed, "done").await;
-    assert_eq!(watcher.rest().await.last().unwrap().state(), "COMPLETED");
+    let watched = watcher.rest().await;
+    assert_eq!(watched.last().unwrap().state(), "COMPLETED");
+    assert_eq!(resumed.rest().await, watched);
+    assert_eq!(second.rest().await.last().unwrap().state(), "COMPLETED");
+}
+
+#[tokio::test]
+async fn an_idle_subscription_that_was_moved_goes_on_at_another_gateway() {
+    let world = world(&[("drain.delay", "0s")]).await;
+    let frames = finished(&world, "hi", End::InputRequired).await;
+    let task = json!({ "id": task_of(&frames[0]) });
+    let mut watcher = world.gateway.client().stream("SubscribeToTask", task.clone()).await;
+    let cursor = watcher.event().await.cursor();
+    let other = Gateway::start(&world.redis, &[]).await;
+    world.gateway.shutdown.trigger();
+    assert!(watcher.ended().await);
+    let mut moved = other.client().resume("SubscribeToTask", task, &cursor).await;
+    let params = message_to(&task_of(&frames[0]), "two");
+    let mut second = other.client().stream("SendStreamingMessage", params).await;
+    world.hand.take().await.finish(End::Completed, "done").await;
+    let heard: Vec<_> = moved.rest().await.iter().map(Frame::state).collect();
+    assert_eq!(heard, ["SUBMITTED", "WORKING", "COMPLETED"]);
     assert_eq!(second.rest().await.last().unwrap().state(), "COMPLETED");
 }

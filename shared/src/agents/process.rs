@@ -20,7 +20,7 @@ const RESERVED: [&str; 3] = ["RELEVO_TURN_ID", "RELEVO_EPOCH", "RELEVO_ATTEMPT"]
 
 /// Shorter, and every turn starts a process of its own; say so by leaving `keep` out.
 const SHORTEST_KEEP: Duration = Duration::from_secs(1);
-/// Longer, and a cancel is answered with `abandoned` before its agent is gone.
+/// Longer, and a cancel is answered before its agent is gone.
 const LONGEST_GRACE: Duration = Duration::from_mins(1);
 /// Shorter lines hold no message, longer ones no journal entry.
 const LINES: std::ops::RangeInclusive<u64> = 1 << 10..=16 << 20;

@@ -32,8 +32,6 @@ pub mod field {
     pub const PARTITION: &str = "partition";
     /// The agent.
     pub const AGENT: &str = "agent.name";
-    /// The request at the gateway.
-    pub const REQUEST_ID: &str = "request.id";
     /// The operation of A2A.
     pub const METHOD: &str = "method";
     /// How something ended; one of a closed set.

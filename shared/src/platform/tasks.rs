@@ -129,7 +129,7 @@ where
         let ended = AssertUnwindSafe(future).catch_unwind().await;
         judge(&shutdown, name, kind, ended)
     };
-    watched.instrument(tracing::info_span!("task", name))
+    watched.instrument(tracing::debug_span!("part", part = name))
 }
 
 type Ended<T> = Result<T, Box<dyn Any + Send>>;

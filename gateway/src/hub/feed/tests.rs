@@ -117,18 +117,55 @@ fn a_full_read_is_followed_by_another_and_its_size_adapts() {
         panic!("no read")
     };
     let many: Vec<Entry> = (2..).map(|seq| entry(seq, 8, 50)).take(window).collect();
-    assert_eq!(feed.end_read(window, many).len(), window);
+    assert_eq!(feed.end_read(window, many).len(), 2, "no more than the budget");
     let Todo::Read(_, smaller, _) = feed.next() else {
         panic!("no read")
     };
     assert!(smaller < window);
     for _ in 0..20 {
         feed.end_read(1, Vec::new());
-        let (_, window) = feed.begin_read();
+        let window = window_of(&feed);
         let small: Vec<Entry> = (2..).map(|seq| entry(seq, 8, 0)).take(window).collect();
         feed.end_read(window, small);
     }
-    assert_eq!(feed.begin_read().1, LARGEST_WINDOW);
+    assert_eq!(window_of(&feed), LARGEST_WINDOW);
+}
+
+fn window_of(feed: &Feed) -> usize {
+    match feed.first() {
+        Todo::Read(_, window, _) => window,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_read_gives_no_more_than_the_budget_and_at_least_one_entry() {
+    for (sizes, given, left) in [
+        (&[40, 40, 40][..], 2, true),
+        (&[500, 1][..], 1, true),
+        (&[100][..], 1, false),
+        (&[0, 100, 0][..], 3, false),
+    ] {
+        let feed = feed(Want::Events);
+        let Todo::Read(..) = feed.first() else {
+            panic!("no read")
+        };
+        let entries = (2..).zip(sizes).map(|(seq, size)| entry(seq, 8, *size)).collect();
+        assert_eq!(feed.end_read(100, entries).len(), given, "{sizes:?}");
+        assert_eq!(feed.position(), id(1 + given as u64, 8), "the rest is read again");
+        assert_eq!(matches!(feed.next(), Todo::Read(..)), left, "{sizes:?}");
+    }
+}
+
+#[test]
+fn what_rang_before_the_first_read_comes_before_it() {
+    let feed = feed(Want::Events);
+    feed.ring(&bell(id(1, 7), id(2, 8), Some(3)));
+    match feed.first() {
+        Todo::Deliver(events) => assert_eq!(events[0].id, id(2, 8)),
+        other => panic!("{other:?}"),
+    }
+    assert!(matches!(feed.next(), Todo::Read(at, _, Reason::Join) if at == id(2, 8)));
 }
 
 #[test]

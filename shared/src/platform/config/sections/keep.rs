@@ -37,7 +37,7 @@ impl Validate for LimitSettings {
 }
 
 crate::settings! {
-    /// How long things are kept in Redis after their last use. Longer costs memory: about 6 KiB for a small ended task.
+    /// How long things are kept in Redis after their last use. Longer costs memory: about 8 KB for a small ended task with its context, more than half of it the journal.
     pub struct RetentionSettings in "retention" {
         /// Ended tasks, from their end. Afterwards they are not found.
         task: Duration = "24h",

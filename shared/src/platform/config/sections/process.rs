@@ -25,7 +25,7 @@ crate::settings! {
         /// to the network before someone decides so.
         listen: SocketAddr = "127.0.0.1:41242",
         /// The address clients reach the gateway at, written into the agent card: http:// or https://, without a slash
-        /// at its end. Unset: built from `listen`, which is wrong behind a proxy.
+        /// at its end. Unset: built from `listen`, which is wrong behind a proxy and when `listen` is 0.0.0.0.
         public_url: Option<ServiceUrl> = "",
         /// Address and port of the gRPC listener (HTTP/2 without TLS); port 0 takes a free one. Unset: gRPC is not served.
         /// It has a port of its own, so that a proxy can treat it as HTTP/2.
@@ -33,6 +33,9 @@ crate::settings! {
         /// Where clients reach the gRPC listener, as `host:port`, written into the agent card. Unset: built from
         /// `grpc_listen`, which is wrong behind a proxy.
         grpc_public: Option<String> = "",
+        /// Whether clients of A2A 0.3 are served, too: JSON-RPC with `message/send` and its like. The agent card then has
+        /// the fields that they read, which a strict reader of 1.0 may not know.
+        a2a_0_3: bool = "true",
         /// Web pages that may call the gateway from a browser, by their origins such as `https://app.example.com`; `*`
         /// alone allows every page. Empty: no page may; the agent card is public and readable from any. Whoever may open
         /// an allowed page can send what that page sends.
@@ -46,6 +49,9 @@ crate::settings! {
         /// How long an operation that waits for no turn may take, its body included, before it is answered 408 or 503.
         /// Blocking sends and streams have bounds of their own.
         request_timeout: Duration = "30s",
+        /// How long a client may take none of the bytes that wait for it before its connection is closed. One that reads
+        /// slowly is not affected; one that was away resumes its stream.
+        write_timeout: Duration = "1m",
         /// Open connections at once, on each listener; further ones wait to be accepted. Each stream holds one, and each takes a file
         /// descriptor.
         max_connections: NonZeroUsize = "10000",
@@ -100,6 +106,7 @@ impl Validate for GatewaySettings {
         );
         require_longer_than_zero(errors, "gateway.header_timeout", self.header_timeout);
         require_longer_than_zero(errors, "gateway.request_timeout", self.request_timeout);
+        require_longer_than_zero(errors, "gateway.write_timeout", self.write_timeout);
     }
 }
 

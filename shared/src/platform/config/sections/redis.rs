@@ -17,7 +17,7 @@ crate::settings! {
     /// Where the shared state is. All gateways and workers of one cluster must agree on `url`, `prefix` and
     /// `partitions`; a process that disagrees with what is stored refuses to start.
     pub struct RedisSettings in "redis" {
-        /// Address of Redis 7 or later: redis:// (TCP), rediss:// (TLS) or redis+unix:// (socket). Credentials in it
+        /// Address of Redis 7 or later: redis:// (TCP), rediss:// (TLS) or unix:// (socket). Credentials in it
         /// are masked wherever it is shown. Nothing works while it cannot be reached.
         url: ServiceUrl = "redis://127.0.0.1:6379",
         /// ACL user name; unset means the default user.
@@ -49,7 +49,7 @@ impl Validate for RedisSettings {
             known_scheme,
             "redis.url",
             &self.url,
-            "must start with redis://, rediss:// or redis+unix://",
+            "must start with redis://, rediss:// or unix://",
         );
         let prefix = is_name(
             &self.prefix,

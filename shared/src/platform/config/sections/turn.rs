@@ -166,8 +166,8 @@ impl Validate for SendSettings {
 crate::settings! {
     /// Cancelling a turn that runs.
     pub struct CancelSettings in "cancel" {
-        /// How long CancelTask waits for the worker to acknowledge before it answers; the task is CANCELED by then
-        /// whatever the worker does. Longer than the agents take to stop, or answers say `abandoned`.
+        /// How long CancelTask waits for the turn to stop before it answers. After that it answers with the task as it is,
+        /// marked `cancelRequested`: the request stands, and the task is CANCELED once its agent is gone.
         wait: Duration = "10s",
     }
 }

@@ -1,0 +1,98 @@
+//! `make bench`: what a turn costs and how fast turns go, beside the floor of Redis and of HTTP, all in one run.
+//!
+//! One gateway, one worker, one Redis and the load driver share the machine: compare the figures of one run with each other.
+//! The report goes to stdout as Markdown and to a file as JSON.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    clippy::cast_precision_loss,
+    reason = "a measurement that fails ends; counts are far below 2^52"
+)]
+#![allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::disallowed_methods,
+    reason = "a program of its own beside the product: it has no configuration, no tasks to stop, and asks Redis as it likes"
+)]
+
+mod bare;
+mod floor;
+mod idle;
+mod machine;
+mod neighbours;
+mod redis;
+mod rounds;
+mod table;
+
+use std::time::Duration;
+
+use clap::{Parser, ValueEnum};
+use serde_json::{Map, Value};
+
+use machine::Machine;
+
+/// What can be measured by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// Redis alone.
+    Floor,
+    /// Turns in closed and open loops.
+    Rounds,
+    /// Others beside a slow reader.
+    Neighbours,
+    /// Memory of idle streams.
+    Idle,
+}
+
+#[derive(Debug, Parser)]
+struct Flags {
+    /// Seconds of a round
+    #[arg(long, default_value_t = 5.0)]
+    seconds: f64,
+    /// Only this part
+    #[arg(long, value_enum)]
+    only: Option<Part>,
+    /// Where the figures go
+    #[arg(long, default_value = "target/bench.json")]
+    json: std::path::PathBuf,
+    /// What cargo says to every benchmark
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+fn main() {
+    if bare::is_asked_for() {
+        return bare::serve();
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(run(&Flags::parse()));
+}
+
+async fn run(flags: &Flags) {
+    let length = Duration::from_secs_f64(flags.seconds);
+    let wanted = |part: Part| flags.only.is_none_or(|only| only == part);
+    let mut all = Map::new();
+    let mut keep = |part: &str, value: Value| drop(all.insert(part.to_owned(), value));
+    println!("# Benchmark\n\n{}\n", machine::describe());
+    if wanted(Part::Floor) {
+        keep("floor", floor::run(length).await);
+    }
+    if wanted(Part::Rounds) {
+        keep("rounds", rounds::run(&Machine::start(), length).await);
+    }
+    if wanted(Part::Neighbours) {
+        keep("neighbours", neighbours::run(&Machine::start(), length).await);
+    }
+    if wanted(Part::Idle) {
+        keep("idle", idle::run().await);
+    }
+    std::fs::write(&flags.json, format!("{:#}\n", Value::Object(all))).expect("the report can be written");
+    println!("as JSON: {}", flags.json.display());
+}

@@ -1,0 +1,162 @@
+//! Closed and open loops of turns, and what each turn cost whom.
+
+use std::time::Duration;
+
+use clap::Parser as _;
+use relevo_loadtest::driver;
+use relevo_loadtest::settings::Settings;
+use serde_json::{Value, json};
+
+use crate::machine::Machine;
+use crate::table::{figure, print};
+
+const TEXT: &str = "chunks=5 nonce={nonce}";
+
+/// Runs the load driver with these flags.
+pub async fn drive(url: &str, flags: &str) -> Value {
+    drive_with(url, flags, TEXT).await
+}
+
+/// The same with another text.
+pub async fn drive_with(url: &str, flags: &str, text: &str) -> Value {
+    let flags = flags.split_whitespace();
+    let settings = Settings::parse_from(["bench", "--url", url, "--text", text].into_iter().chain(flags));
+    let report = driver::run(&settings).await.unwrap();
+    assert!(report.is_good() && report.tally().failed == 0, "{report}");
+    report.to_json()
+}
+
+fn number(value: &Value, path: &str) -> f64 {
+    value
+        .pointer(path)
+        .and_then(Value::as_f64)
+        .unwrap_or_else(|| panic!("{path} in {value}"))
+}
+
+pub fn ms(value: &Value, what: &str, quantile: &str) -> String {
+    figure(number(value, &format!("/{what}/{quantile}")))
+}
+
+pub async fn run(machine: &Machine, length: Duration) -> Value {
+    let url = machine.url();
+    drive(&url, "--contexts 16 --duration 2s").await;
+    let mut rows = Vec::new();
+    let mut values = Vec::new();
+    let mut best = 0.0_f64;
+    for mode in ["send", "stream"] {
+        for contexts in [1, 16, 128, 1_000] {
+            let before = machine.used();
+            let flags = format!(
+                "--mode {mode} --contexts {contexts} --duration {}ms",
+                length.as_millis()
+            );
+            let report = drive(&url, &flags).await;
+            let turns = report["turns"].as_u64().unwrap();
+            let cost = machine.used().per_turn(before, turns);
+            let rate = number(&report, "/turns_per_second");
+            best = best.max(rate);
+            rows.push(vec![
+                mode.to_owned(),
+                contexts.to_string(),
+                figure(rate),
+                ms(&report, "turn_ms", "p50"),
+                ms(&report, "turn_ms", "p99"),
+                figure(cost.gateway),
+                figure(cost.worker),
+                figure(cost.redis),
+                figure(cost.driver),
+            ]);
+            values.push(json!({
+                "mode": mode, "contexts": contexts, "report": report,
+                "us": { "gateway": cost.gateway, "worker": cost.worker, "redis": cost.redis, "driver": cost.driver },
+            }));
+        }
+    }
+    print(
+        "Closed loop",
+        &[
+            "mode",
+            "contexts",
+            "turns/s",
+            "p50 ms",
+            "p99 ms",
+            "gateway us",
+            "worker us",
+            "redis us",
+            "driver us",
+        ],
+        &rows,
+    );
+    let open = open_loop(&url, best / 2.0, length).await;
+    let commands = commands(machine).await;
+    json!({ "closed": values, "open": open, "commands": commands, "memory": memory(machine).await })
+}
+
+/// The first event while the cluster does half of what it can.
+async fn open_loop(url: &str, rate: f64, length: Duration) -> Value {
+    let flags = format!(
+        "--mode stream --contexts 256 --rate {rate:.0} --duration {}ms",
+        length.as_millis()
+    );
+    let report = drive(url, &flags).await;
+    print(
+        "Open loop, streams, at half of the best rate",
+        &[
+            "turns/s asked for",
+            "first event p50 ms",
+            "p99 ms",
+            "turn p50 ms",
+            "p99 ms",
+        ],
+        &[vec![
+            figure(rate),
+            ms(&report, "first_event_ms", "p50"),
+            ms(&report, "first_event_ms", "p99"),
+            ms(&report, "turn_ms", "p50"),
+            ms(&report, "turn_ms", "p99"),
+        ]],
+    );
+    report
+}
+
+/// What one send turn asks of Redis, and what Redis executes for it.
+async fn commands(machine: &Machine) -> Value {
+    const TURNS: u64 = 300;
+    let resp = machine.resp();
+    let (before, watch) = (resp.executed(), resp.monitor());
+    drive(&machine.url(), &format!("--mode send --contexts 4 --turns {TURNS}")).await;
+    let (after, asked) = (resp.executed(), watch.stop());
+    let executed: u64 = after
+        .iter()
+        .map(|(name, calls)| calls - before.get(name).copied().unwrap_or(0))
+        .sum();
+    let requests: u64 = asked.values().sum();
+    let per = |count: u64| figure(count as f64 / TURNS as f64);
+    let of = |name: &&String| format!("{name} {}", per(after[*name] - before.get(*name).copied().unwrap_or(0)));
+    let mut names: Vec<&String> = after
+        .keys()
+        .filter(|name| after[*name] > before.get(*name).copied().unwrap_or(0))
+        .collect();
+    names.sort_by_key(|name| std::cmp::Reverse(after[*name] - before.get(*name).copied().unwrap_or(0)));
+    print(
+        "Redis per send turn (the janitor's looks and the renewals of the time included)",
+        &["requests", "executed commands", "most of them"],
+        &[vec![
+            per(requests),
+            per(executed),
+            names.iter().take(8).map(of).collect::<Vec<_>>().join(", "),
+        ]],
+    );
+    json!({ "turns": TURNS, "requests": requests, "executed": executed, "asked": asked })
+}
+
+/// Bytes of Redis per finished task in a context of its own.
+async fn memory(machine: &Machine) -> Value {
+    const TURNS: u64 = 2_000;
+    let resp = machine.resp();
+    let before = resp.used_memory();
+    drive(&machine.url(), &format!("--mode send --contexts 64 --turns {TURNS}")).await;
+    let bytes = (resp.used_memory() - before) / TURNS as f64;
+    print("Memory of Redis", &["bytes per finished task"], &[vec![figure(bytes)]]);
+    json!({ "bytes_per_task": bytes })
+}
