@@ -48,6 +48,8 @@ where
             let left = limit.saturating_sub(start.elapsed());
             match tokio::time::timeout(left, condition()).await {
                 Ok(Ok(value)) => return value,
+                // A condition that answers at once is asked even when no time is left.
+                Ok(Err(status)) if left.is_zero() => give_up(what, limit, &status.to_string(), caller),
                 Ok(Err(status)) => last = status.to_string(),
                 Err(_elapsed) => give_up(what, limit, &last, caller),
             }
