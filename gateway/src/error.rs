@@ -442,11 +442,6 @@ impl ApiError {
         }
     }
 
-    /// Whether what was asked for may have happened all the same.
-    pub(crate) fn outcome_is_unknown(&self) -> bool {
-        matches!(self, Self::Unavailable { unknown: Some(_), .. })
-    }
-
     /// What it is on every binding.
     pub(crate) fn row(&self) -> &'static Row {
         match self {

@@ -2,14 +2,15 @@
 //! the turn of the first.
 //!
 //! ORDER: reserve, then submit with exactly the reserved ids. It does not matter which of two racing gateways submits, nor whether a
-//! gateway died between the two: the submit has one effect. Only accepted turns are remembered; a refused send frees its key.
+//! gateway died between the two: the submit has one effect. A key stands for its request whatever the answer is: one that was
+//! refused may be sent again, another may not. Nothing gives a key free before its time: whoever holds its ids may be about to submit.
 
 use a2a::StreamResponse;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use relevo_shared::domain::event;
-use relevo_shared::ids::{Cursor, EntryId, IdempotencyKey, Partition, TaskId};
-use relevo_shared::store::{HistoryLength, Reservation, Reserved, Submitted, millis};
+use relevo_shared::ids::{Cursor, EntryId, TaskId};
+use relevo_shared::store::{HistoryLength, Reservation, Reserved, millis};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
@@ -28,12 +29,10 @@ const LONGEST: usize = 256;
 /// Without authentication everyone shares one scope: a short key could be guessed, or taken by accident.
 const SHORTEST_ANONYMOUS: usize = 16;
 
-/// The ids of a send, and the key that they are reserved under, if it has one.
+/// The ids of a send, and whether they are reserved under a key.
 pub(super) struct Keyed {
     ids: Reservation,
-    key: Option<(IdempotencyKey, Partition)>,
-    /// Whether nobody has sent this message with this key before.
-    new: bool,
+    keyed: bool,
 }
 
 impl Keyed {
@@ -44,43 +43,16 @@ impl Keyed {
 
     /// How long a repeated submit is answered, in ms.
     pub(super) fn remember(&self, services: &Inner) -> u64 {
-        match self.key {
-            Some(_) => millis(services.settings.retention.idempotency),
-            None => 0,
+        if self.keyed {
+            millis(services.settings.retention.idempotency)
+        } else {
+            0
         }
     }
 
-    /// Frees the key when the send was refused, and hands the answer on.
-    pub(super) async fn settle(
-        &self,
-        services: &Inner,
-        answer: Result<Submitted, ApiError>,
-    ) -> Result<Submitted, ApiError> {
-        let refused = match &answer {
-            Ok(Submitted::Accepted { .. } | Submitted::Changed) => false,
-            Ok(
-                Submitted::Busy | Submitted::Working | Submitted::Terminal | Submitted::NotFound | Submitted::Limited,
-            ) => true,
-            Err(error) => !error.outcome_is_unknown(),
-        };
-        if let (true, Some(key)) = (refused, &self.key)
-            && let Err(error) = services.store.unreserve(key, self.ids.turn).await
-        {
-            // The key expires by itself; until then a repeat submits with the reserved ids.
-            tracing::debug!(error = &error as &dyn std::error::Error, "a key could not be freed");
-        }
-        answer
-    }
-
-    /// Says whether the turn may be submitted. A repeat may: it attaches to the turn of the first, which is running or over.
-    pub(super) async fn admit(&self, services: &Services, principal: &Principal) -> Result<(), ApiError> {
-        match &self.key {
-            Some(_) if self.new => {
-                let refused = admit(services, principal).await.map(|()| Submitted::Changed);
-                self.settle(services, refused).await.map(drop)
-            }
-            _ => Ok(()),
-        }
+    /// Whether it has a key.
+    pub(super) fn is_keyed(&self) -> bool {
+        self.keyed
     }
 }
 
@@ -95,12 +67,17 @@ pub(super) async fn reserve(
     let Some(text) = &call.idempotency_key else {
         return Ok(Keyed {
             ids: wanted,
-            key: None,
-            new: true,
+            keyed: false,
         });
     };
     check(text, principal.is_anonymous())?;
     let key = services.store.place_key(principal.scope(), text);
+    // A repeat of what was accepted attaches to it; anything else is a new turn and must be admitted, without leaving a trace.
+    if let Err(refused) = admit(services, principal).await
+        && !until_answered(call.deadline, || services.store.has_accepted(&key)).await?
+    {
+        return Err(refused);
+    }
     let digest = digest(request);
     let keep = millis(services.settings.retention.idempotency);
     let reserve = || services.store.reserve(&key, &digest, &wanted, keep);
@@ -108,14 +85,9 @@ pub(super) async fn reserve(
     match reserved {
         Reserved::New => Ok(Keyed {
             ids: wanted,
-            key: Some(key),
-            new: true,
+            keyed: true,
         }),
-        Reserved::Exists(ids) => Ok(Keyed {
-            ids,
-            key: Some(key),
-            new: false,
-        }),
+        Reserved::Exists(ids) => Ok(Keyed { ids, keyed: true }),
         Reserved::Conflict => Err(ApiError::invalid(FIELD, "was used for another request")),
     }
 }

@@ -111,7 +111,6 @@ async fn new_task(
         context_id,
     };
     let key = keyed::reserve(services, principal, call, &request, wanted).await?;
-    key.admit(services, principal).await?;
     let ids = key.ids();
     let task = ids.task;
     let place = Place {
@@ -135,7 +134,7 @@ async fn new_task(
         follows: None,
         history: &[],
     };
-    match key.settle(services, send(services, call, &submit).await).await? {
+    match send(services, call, &submit).await? {
         Submitted::Accepted { first, number, .. } if first != at => {
             keyed::attach(services, call, task, number, first, want).await
         }
@@ -147,6 +146,8 @@ async fn new_task(
                 opening,
             })))
         }
+        // A repeat may still submit the ids of the key: the refusal is a task of its own.
+        Submitted::Busy if key.is_keyed() => refuse(services, call, &apart(record)).await,
         Submitted::Busy => refuse(services, call, &record).await,
         Submitted::Limited => Err(services.admission.over_limit()),
         // Only tasks that exist can be in such a state; this one does not.
@@ -188,7 +189,6 @@ async fn follow_up(
             context_id: stored.context_id.clone(),
         };
         let key = keyed::reserve(services, principal, call, &request, wanted).await?;
-        key.admit(services, principal).await?;
         let place = Place {
             task: stored.task,
             turn: key.ids().turn,
@@ -211,7 +211,7 @@ async fn follow_up(
             follows: Some(stored.last),
             history: &history,
         };
-        match key.settle(services, send(services, call, &submit).await).await? {
+        match send(services, call, &submit).await? {
             Submitted::Accepted { first, number, .. } if first != at => {
                 return keyed::attach(services, call, stored.task, number, first, want).await;
             }
@@ -319,6 +319,15 @@ fn ring(services: &Services, pool: String, partition: Partition, now: u64) {
             );
         }
     });
+}
+
+/// The same turn under other ids.
+fn apart(mut record: TurnRecord) -> TurnRecord {
+    let (now, partition) = (record.submitted, record.task.partition());
+    record.task = TaskId::new(now, partition, entropy::u64());
+    record.turn = TurnId::new(now, partition, entropy::u64());
+    record.message.task_id = Some(record.task.to_string());
+    record
 }
 
 /// Stores and answers a task that is born FAILED, because its context is busy.

@@ -86,7 +86,7 @@ async fn a_keyed_follow_up_is_answered_again_after_its_task_has_ended() {
 }
 
 #[tokio::test]
-async fn a_refused_send_is_not_remembered() {
+async fn a_refused_send_may_be_sent_again_under_its_key_and_another_may_not() {
     let world = world(&[]).await;
     let client = world.gateway.client();
     let key = "a-key-of-some-length";
@@ -100,6 +100,12 @@ async fn a_refused_send_is_not_remembered() {
     let accepted = client.keyed(key, &params).await.unwrap();
     assert_eq!(accepted["task"]["status"]["state"], "TASK_STATE_SUBMITTED");
     assert_ne!(accepted["task"]["id"], busy["task"]["id"]);
+    assert_eq!(
+        client.task(busy["task"]["id"].as_str().unwrap()).await["id"],
+        busy["task"]["id"]
+    );
+    let other = client.keyed(key, &message_in("c-1", "third")).await.unwrap_err();
+    assert_eq!(other["code"], -32602);
 }
 
 #[tokio::test]
@@ -162,7 +168,7 @@ async fn a_repeat_attaches_also_when_nothing_new_is_admitted() {
     let repeat = client.keyed(key, &at_once("hi")).await.unwrap();
     assert_eq!(repeat["task"]["id"], accepted["task"]["id"]);
     world.hand.take().await.finish(End::Completed, "").await;
-    // The refused key was freed: it is not bound to what was refused.
+    // What was not admitted has left no trace: its key is free.
     relevo_testkit::poll::until("the scope may go on", || async {
         client.keyed("another-key-of-some-length", &at_once("three")).await
     })

@@ -50,7 +50,9 @@ impl FailReason {
         match self {
             Self::AgentError => "The agent failed.",
             Self::AgentExited => "The agent stopped in the middle of the turn, and this agent is never run twice.",
-            Self::AttemptsExhausted => "The turn was tried as often as allowed and crashed every time.",
+            Self::AttemptsExhausted => {
+                "The turn was tried as often as it may be; each time its agent crashed or its worker was lost."
+            }
             Self::DeadlineExceeded => "The deadline of the turn passed.",
             Self::QueueExpired => "The turn waited too long for a worker.",
             Self::WorkerDrained => "The worker shut down in the middle of the turn, and this agent is never run twice.",

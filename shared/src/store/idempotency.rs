@@ -1,7 +1,10 @@
 //! Keyed sends: a reservation says which task, turn and context a key stands for. It lives in the partition of (scope, key), because a
 //! send without a context must be found again by its key alone.
 
-use super::script::{Args, Name};
+use redis::Value;
+
+use super::connection::command;
+use super::script::{Args, Name, text};
 use super::{Store, StoreError};
 use crate::ids::{IdempotencyKey, Partition, ScopeKey, TaskId, TurnId};
 
@@ -70,17 +73,20 @@ impl Store {
         }
     }
 
-    /// Gives a key free whose send was refused.
+    /// Whether a turn was accepted under a key and is remembered.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn unreserve(&self, key: &(IdempotencyKey, Partition), turn: TurnId) -> Result<(), StoreError> {
-        let mut args = Args::new();
-        args.push(key.0.as_str()).push(turn.to_string());
-        let reply = self.run(Name::Unreserve, key.1, &args).await?;
-        match reply.tag.as_str() {
-            "OK" | "KEPT" => Ok(()),
-            _ => Err(reply.unknown()),
-        }
+    pub async fn has_accepted(&self, (key, partition): &(IdempotencyKey, Partition)) -> Result<bool, StoreError> {
+        let mut reserved = command("HGET");
+        reserved.arg(self.keys().idempotency(*partition, key)).arg("turn");
+        let reserved = self.one("HGET", usize::from(partition.0), &reserved).await?;
+        let Some(turn) = text(&reserved).and_then(|turn| TurnId::parse(&turn)) else {
+            return Ok(false);
+        };
+        let mut exists = command("EXISTS");
+        exists.arg(self.keys().turn(turn));
+        let lane = usize::from(turn.partition().0);
+        Ok(self.one("EXISTS", lane, &exists).await? == Value::Int(1))
     }
 }

@@ -3,7 +3,7 @@
 //! Scripts receive [`Keys::meta`] as KEYS\[1\] and derive the names listed here from its prefix.
 
 use super::StoreError;
-use crate::ids::{ContextKey, Layout, Partition, ScopeKey, TaskId, TurnId};
+use crate::ids::{ContextKey, IdempotencyKey, Layout, Partition, ScopeKey, TaskId, TurnId};
 
 /// Formats keys.
 #[derive(Debug, Clone)]
@@ -62,6 +62,11 @@ impl Keys {
     /// Hash: one turn.
     pub fn turn(&self, turn: TurnId) -> String {
         format!("{}turn:{turn}", self.base(turn.partition()))
+    }
+
+    /// Hash: what an idempotency key stands for.
+    pub fn idempotency(&self, partition: Partition, key: &IdempotencyKey) -> String {
+        format!("{}idem:{}", self.base(partition), key.as_str())
     }
 
     /// Hash: one context.

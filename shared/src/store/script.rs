@@ -51,7 +51,6 @@ pub struct ScriptText {
 
 scripts! {
     Reserve = "reserve",
-    Unreserve = "unreserve",
     Submit = "submit",
     Refuse = "refuse",
     Take = "take",

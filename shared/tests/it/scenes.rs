@@ -255,15 +255,6 @@ impl Stage<'_> {
             .await
             .unwrap();
         self.done("a key", "reserve");
-
-        world
-            .store
-            .reserve(&key, "digest", &reservation, 1_000_000)
-            .await
-            .unwrap();
-        self.ready();
-        world.store.unreserve(&key, record.turn).await.unwrap();
-        self.done("a key whose send was refused", "unreserve");
     }
 
     async fn takes(&mut self) {

@@ -127,7 +127,10 @@ impl Process {
             Verdict::Broken(text) => {
                 child.end(grace).await;
                 let words = child.last_words().await;
-                tracing::warn!(turn.id = %turn.record.turn, words, "an agent broke the protocol");
+                tracing::warn!(
+                    task.id = %turn.record.task, turn.id = %turn.record.turn, agent.name = turn.record.agent,
+                    words, "an agent broke the protocol"
+                );
                 Outcome::Failed(FailReason::AgentError, text)
             }
             Verdict::Silent(text) => {

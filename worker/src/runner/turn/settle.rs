@@ -35,11 +35,19 @@ impl TurnRun {
                 }
             }
             Attempt::Returned(Outcome::Failed(reason, text)) => {
-                tracing::warn!(turn.id = %self.taken.record.turn, reason = reason.as_str(), text, "the agent failed");
+                let record = &self.taken.record;
+                tracing::warn!(
+                    task.id = %record.task, turn.id = %record.turn, agent.name = record.agent,
+                    reason = reason.as_str(), text, "the agent failed"
+                );
                 self.end(Close::failed(reason)).await
             }
             Attempt::Returned(Outcome::Crashed(text)) => {
-                tracing::warn!(turn.id = %self.taken.record.turn, text, "the agent is gone in the middle of the turn");
+                let record = &self.taken.record;
+                tracing::warn!(
+                    task.id = %record.task, turn.id = %record.turn, agent.name = record.agent,
+                    text, "the agent is gone in the middle of the turn"
+                );
                 match self.taken.record.policy {
                     CrashPolicy::Fail => self.end(Close::failed(FailReason::AgentExited)).await,
                     CrashPolicy::Restart => self.give_back(Why::Crash).await,
