@@ -249,8 +249,9 @@ async fn tasks_are_listed_by_context_page_by_page() {
 async fn parts_of_every_kind_arrive_as_they_were_sent() {
     for [a, _] in clients().await {
         let mut request = say("chunks=1 artifact=file");
+        // The SDK has doubles only: an integer would come back as one.
         request.message.parts.extend([
-            Part::data(json!({ "text": "ü", "list": [1, 2.5, null, true] })),
+            Part::data(json!({ "text": "ü", "list": [2.5, null, true] })),
             Part::raw((0..=255).collect())
                 .with_media_type("image/png")
                 .with_filename("all.png"),
