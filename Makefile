@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo dev bench test chaos build check fmt fmt-check lint purity tidy doc bless deny deps deps-cc deps-redis rust ci
+.PHONY: help demo dev bench test test-sdk chaos build check fmt fmt-check lint purity tidy doc bless deny deps deps-cc deps-redis deps-sdk rust ci
 
 # rustup's folder is not in the search path of a shell that was open before it was installed, and Debian keeps haproxy
 # in /usr/sbin, where ordinary users do not look.
@@ -37,6 +37,9 @@ test: rust deps build ## all tests; needs redis-server and haproxy and installs 
 	else \
 	    set -x; cargo test $(LOCKED) --workspace; \
 	fi
+
+test-sdk: rust deps-sdk build ## the A2A SDKs for Python, JavaScript and Rust against a cluster; needs python3 and node
+	gateway/tests/sdk/run
 
 chaos: rust deps build ## the long rounds that `test` leaves out: 2,000 conversations at once
 	cargo test $(LOCKED) -p relevo-loadtest --test cluster -- --ignored
@@ -74,7 +77,7 @@ bless: rust deps-redis ## rewrite the generated documents
 deny: rust ## licences, advisories, sources (needs cargo-deny)
 	cargo deny $(LOCKED) check
 
-ci: fmt-check purity lint test ## what .ci/run runs
+ci: fmt-check purity lint test test-sdk ## what .ci/run runs
 
 # --- What must be installed --------------------------------------------------------------------------------------
 
@@ -107,6 +110,12 @@ deps-cc:
 
 deps-redis:
 	$(call install,redis-server:redis-server cc:gcc /usr/include/stdio.h:libc6-dev)
+
+# Debian's python3 has venv in a package of its own, any other has it.
+VENV = $(if $(shell python3 -c 'import ensurepip' 2>/dev/null && echo yes),python3,no-venv):python3-venv
+
+deps-sdk: deps-redis
+	$(call install,python3:python3 $(VENV) node:nodejs npm:npm setpriv:util-linux)
 
 rust:
 	@if ! found=$$(rustc --version 2>/dev/null) || ! cargo --version >/dev/null 2>&1; then \

@@ -4,7 +4,7 @@ use a2a::{ListTasksResponse, Task};
 use futures_util::{StreamExt as _, stream};
 use relevo_shared::domain::page::{self, Place};
 use relevo_shared::domain::{state, wire};
-use relevo_shared::store::{HistoryLength, ListFilter};
+use relevo_shared::store::ListFilter;
 
 use super::until_answered;
 use crate::auth::Permit;
@@ -83,7 +83,7 @@ async fn read_page(
         } else {
             task.artifacts = None;
         }
-        bytes += size(&task, request);
+        bytes += wire::to_vec(&task).len();
         if bytes > LARGEST_PAGE && !tasks.is_empty() {
             return Ok((tasks, last, true));
         }
@@ -92,12 +92,4 @@ async fn read_page(
     }
     // What is missing at the end was purged: the page reaches as far as the listing did.
     Ok((tasks, None, false))
-}
-
-/// About how large a task is on the wire. A page without history and artifacts is never cut.
-fn size(task: &Task, request: &ListTasks) -> usize {
-    if request.history == HistoryLength::Latest(0) && !request.include_artifacts {
-        return 0;
-    }
-    wire::to_vec(task).len()
 }

@@ -102,3 +102,23 @@ async fn a_token_of_another_listing_is_refused() {
         assert_eq!(client.refused("ListTasks", params.clone()).await.0, -32602, "{params}");
     }
 }
+
+#[tokio::test]
+async fn a_page_of_large_statuses_is_cut_short() {
+    let world = world(&[]).await;
+    let client = world.gateway.client();
+    let text = "x".repeat(1_000_000);
+    let mut made = Vec::new();
+    for _ in 0..6 {
+        let (answer, ()) = tokio::join!(client.call("SendMessage", message("hi")), async {
+            world.hand.take().await.finish(End::Completed, &text).await;
+        });
+        made.insert(0, answer["task"]["id"].as_str().unwrap().to_owned());
+    }
+    let page = client.call("ListTasks", json!({})).await;
+    assert_eq!(ids(&page), made[..4]);
+    let page = client
+        .call("ListTasks", json!({ "pageToken": page["nextPageToken"] }))
+        .await;
+    assert_eq!((ids(&page), &page["nextPageToken"]), (made[4..].to_vec(), &json!("")));
+}

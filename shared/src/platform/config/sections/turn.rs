@@ -119,9 +119,9 @@ impl Validate for TurnSettings {
 crate::settings! {
     /// Open streams at the gateway.
     pub struct StreamSettings in "stream" {
-        /// Silence after which a comment is sent, so that proxies do not close the connection: shorter than their idle
-        /// timeout, often 60s.
-        keep_alive: Duration = "15s",
+        /// Silence after which a comment is sent, so that proxies do not close the connection, nor clients: shorter than their
+        /// idle timeouts, 5s in the Python SDK as it comes.
+        keep_alive: Duration = "4s",
         /// How often a stream and a blocking call look into the journal although nobody rang. It bounds how late an
         /// event is when a doorbell was lost; each look costs Redis a read.
         reread: Duration = "10s",

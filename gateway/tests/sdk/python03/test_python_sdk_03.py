@@ -1,0 +1,106 @@
+"""The Python SDK of A2A 0.3, as its documentation shows it, against two gateways: older clients go on working."""
+
+import os
+import uuid
+
+import httpx
+import pytest
+from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
+from a2a.client.errors import A2AClientJSONRPCError
+from a2a.types import DataPart, FilePart, FileWithBytes, Message, Part, Role, TaskIdParams, TaskQueryParams, TaskState, TextPart
+
+GATEWAY_A, GATEWAY_B = os.environ["RELEVO_URLS"].split()
+
+
+def message(text, *parts, **fields):
+    text = Part(root=TextPart(text=text))
+    return Message(role=Role.user, message_id=uuid.uuid4().hex, parts=[text, *parts], **fields)
+
+
+def texts(message):
+    return "".join(part.root.text for part in message.parts if part.root.kind == "text")
+
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+
+
+@pytest.fixture(params=[True, False], ids=["stream", "send"])
+async def connect(request):
+    async with httpx.AsyncClient(timeout=60) as http:
+
+        async def connect(gateway=GATEWAY_A):
+            card = await A2ACardResolver(http, gateway).get_agent_card()
+            assert (card.protocol_version, card.preferred_transport) == ("0.3.0", "JSONRPC")
+            return ClientFactory(ClientConfig(httpx_client=http, streaming=request.param)).create(card)
+
+        yield connect
+
+
+async def last_task(events):
+    """The task that a send leads to: the SDK folds its events into it."""
+    task = None
+    async for event in events:
+        task = event[0]
+    return task
+
+
+@pytest.mark.anyio
+async def test_a_conversation_flows(connect):
+    one, other = await connect(), await connect(GATEWAY_B)
+    task = await last_task(one.send_message(message("chunks=3 nonce=a end=input-required")))
+    assert task.status.state == TaskState.input_required
+    more = message("chunks=2 nonce=b artifact=chunks", task_id=task.id, context_id=task.context_id)
+    task = await last_task(other.send_message(more))
+    assert task.status.state == TaskState.completed
+    assert len(task.artifacts) == 1
+    read = await one.get_task(TaskQueryParams(id=task.id, history_length=1))
+    assert (read.status.state, len(read.history)) == (TaskState.completed, 1)
+
+
+@pytest.mark.anyio
+async def test_parts_of_every_kind_are_taken(connect):
+    parts = [
+        Part(root=DataPart(data={"a": [1, None, "x"]})),
+        Part(root=FilePart(file=FileWithBytes(bytes="AAEC", mime_type="application/octet-stream", name="a.bin"))),
+    ]
+    client = await connect()
+    task = await last_task(client.send_message(message("hello", *parts)))
+    asked = task.history[0] if task.history else (await client.get_task(TaskQueryParams(id=task.id))).history[0]
+    kinds = [part.root.kind for part in asked.parts]
+    assert kinds == ["text", "data", "file"]
+    assert (asked.parts[1].root.data, asked.parts[2].root.file.bytes) == ({"a": [1, None, "x"]}, "AAEC")
+
+
+@pytest.mark.anyio
+async def test_errors_have_their_codes(connect):
+    client = await connect()
+    task = await last_task(client.send_message(message("chunks=1")))
+    for code, call in [
+        (-32002, client.cancel_task(TaskIdParams(id=task.id))),
+        (-32001, client.get_task(TaskQueryParams(id="nothing"))),
+    ]:
+        with pytest.raises(A2AClientJSONRPCError) as error:
+            await call
+        assert error.value.error.code == code
+
+
+@pytest.mark.anyio
+async def test_a_running_task_is_followed_and_canceled_at_the_other_gateway():
+    async with httpx.AsyncClient(timeout=60) as http:
+        clients = []
+        for gateway in (GATEWAY_A, GATEWAY_B):
+            card = await A2ACardResolver(http, gateway).get_agent_card()
+            clients.append(ClientFactory(ClientConfig(httpx_client=http)).create(card))
+        one, other = clients
+        async for event in one.send_message(message("chunks=500 delay=50 nonce=c")):
+            task = event[0]
+            break
+        heard = 0
+        async for event in other.resubscribe(TaskIdParams(id=task.id)):
+            heard += 1
+            if heard == 3:
+                break
+        canceled = await other.cancel_task(TaskIdParams(id=task.id))
+        assert canceled.status.state == TaskState.canceled
