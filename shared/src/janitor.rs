@@ -16,6 +16,7 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 
 use crate::domain::due::{Verdict, judge};
+use crate::domain::reason::FailReason;
 use crate::ids::{ContextKey, Partition};
 use crate::platform::{clock, entropy};
 use crate::store::{Keep, Retry, Settled, Store, StoreError, Swept};
@@ -51,6 +52,7 @@ pub struct Janitor {
 impl Janitor {
     /// A janitor for a store.
     pub fn new(store: Store, settings: JanitorSettings, metrics: JanitorMetrics) -> Self {
+        metrics.begin(&["next_attempt", "requeued", FailReason::AttemptsExhausted.as_str()]);
         Self {
             store,
             settings,

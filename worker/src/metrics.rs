@@ -45,6 +45,10 @@ impl std::ops::Deref for WorkerMetrics {
 
 impl WorkerMetrics {
     pub(crate) fn new(instruments: Instruments) -> Self {
+        // A series that appears with its first event is missed by `increase()`.
+        for script in ["emit", "finish", "hand_back"] {
+            instruments.fenced.with_label_values(&[script]);
+        }
         Self {
             instruments,
             looked: Arc::default(),

@@ -19,6 +19,10 @@ impl Uuid7 {
         Self(time | version | place | variant | u128::from(random & 0x3fff_ffff_ffff_ffff))
     }
 
+    fn ms(self) -> u64 {
+        u64::try_from(self.0 >> 80).unwrap_or(0)
+    }
+
     fn partition(self) -> Partition {
         Partition(u16::try_from((self.0 >> 64) & 0x0fff).unwrap_or(0))
     }
@@ -73,6 +77,11 @@ macro_rules! uuid_id {
             /// Makes an id of a time (Unix ms), the partition it lives in, and 62 random bits.
             pub fn new(ms: u64, partition: Partition, random: u64) -> Self {
                 Self(Uuid7::new(ms, partition, random))
+            }
+
+            /// When it was made, in Unix ms.
+            pub fn ms(self) -> u64 {
+                self.0.ms()
             }
 
             /// The partition that the id carries.

@@ -13,6 +13,13 @@ crate::metrics! {
 }
 
 impl JanitorMetrics {
+    /// Shows these outcomes from the start: a series that appears with its first event is missed by `increase()`.
+    pub(super) fn begin(&self, outcomes: &[&str]) {
+        for outcome in outcomes {
+            self.recovered.with_label_values(&[outcome]);
+        }
+    }
+
     pub(super) fn recovered(&self, outcome: &str) {
         self.recovered.with_label_values(&[outcome]).inc();
     }

@@ -5,7 +5,7 @@ use redis::Value;
 use super::connection::command;
 use super::script::text;
 use super::{Store, StoreError};
-use crate::ids::{ContextKey, Partition};
+use crate::ids::{ContextKey, Partition, TurnId};
 
 /// The cluster at one moment.
 #[derive(Debug, Clone, Default)]
@@ -69,7 +69,7 @@ impl Store {
             if let Value::Int(length) = length {
                 overview.backlog += u64::try_from(length).unwrap_or(0);
             }
-            if let Some(since) = entry_ms(&oldest) {
+            if let Some(since) = accepted_ms(&oldest) {
                 overview.oldest_ms = overview.oldest_ms.max(overview.now.saturating_sub(since));
             }
         }
@@ -134,8 +134,15 @@ pub(super) fn time_ms(value: Value) -> Option<u64> {
     Some(seconds * 1_000 + micros / 1_000)
 }
 
-fn entry_ms(value: &Value) -> Option<u64> {
+/// When the turn of the first entry of a queue was accepted: a turn that was queued again is as old as it is.
+fn accepted_ms(value: &Value) -> Option<u64> {
     let Value::Array(rows) = value else { return None };
     let Value::Array(row) = rows.first()? else { return None };
-    text(row.first()?)?.split_once('-')?.0.parse().ok()
+    let Value::Array(fields) = row.get(1)? else { return None };
+    let mut pairs = fields.chunks_exact(2);
+    let turn = pairs.find_map(|pair| match pair {
+        [name, turn] if text(name).as_deref() == Some("t") => text(turn),
+        _ => None,
+    });
+    Some(TurnId::parse(&turn?)?.ms())
 }

@@ -7,7 +7,7 @@ use relevo_shared::domain::event::TURN;
 use relevo_shared::domain::reason::FailReason;
 use relevo_shared::domain::record::{CrashPolicy, Tries, TurnRecord, VERSION};
 use relevo_shared::domain::state::End;
-use relevo_shared::ids::{ContextKey, Nonce, Partition};
+use relevo_shared::ids::{ContextKey, Nonce, Partition, TurnId};
 use relevo_shared::janitor::{
     Conclusion, GivenBack, Janitor, JanitorMetrics, JanitorSettings, Why, conclude, give_back,
 };
@@ -837,4 +837,20 @@ async fn a_task_that_gets_a_message_is_no_longer_due_for_deletion() {
     for member in &members {
         assert!(world.probe.score(&retain, member).unwrap() > world.probe.now());
     }
+}
+
+#[tokio::test]
+async fn a_turn_that_was_queued_again_is_as_old_as_it_is() {
+    const MINUTE: u64 = 60_000;
+    let world = World::start().await;
+    let mut record = world.record("c-1").await;
+    record.submitted -= MINUTE;
+    record.turn = TurnId::new(record.submitted, record.task.partition(), 7);
+    let age = async || world.store.overview(&["default".to_owned()]).await.unwrap().oldest_ms;
+    assert_eq!(age().await, 0);
+    let turn = world.run(&record).await;
+    assert!(age().await >= MINUTE);
+    let back = Why::HandOver(FailReason::WorkerDrained);
+    assert_eq!(hand_back(&world, &turn, back).await, GivenBack::Queued);
+    assert!(age().await >= MINUTE);
 }

@@ -70,7 +70,7 @@ async function all(stream) {
 test("the card is found at its well-known path", async () => {
   const card = await AgentCardResolver.default.resolve(gatewayA);
   const bindings = card.supportedInterfaces.map((found) => [found.protocolBinding, found.protocolVersion]);
-  assert.deepEqual(bindings, [["JSONRPC", "1.0"], ["HTTP+JSON", "1.0"], ["GRPC", "1.0"]]);
+  assert.deepEqual(bindings, [["JSONRPC", "1.0"], ["HTTP+JSON", "1.0"], ["GRPC", "1.0"], ["JSONRPC", "0.3"]]);
   assert.equal(card.capabilities.streaming, true);
 });
 

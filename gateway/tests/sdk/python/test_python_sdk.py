@@ -70,7 +70,7 @@ def context(**parameters):
 async def test_the_card_is_found_at_its_well_known_path(http):
     card = await A2ACardResolver(http, GATEWAY_A).get_agent_card()
     assert {interface.protocol_binding for interface in card.supported_interfaces} == {"JSONRPC", "HTTP+JSON", "GRPC"}
-    assert {interface.protocol_version for interface in card.supported_interfaces} == {"1.0"}
+    assert {interface.protocol_version for interface in card.supported_interfaces} == {"1.0", "0.3"}
     assert card.capabilities.streaming
 
 
