@@ -263,7 +263,7 @@ const TOO_LARGE: Row = Row {
     code: None,
     status: StatusCode::PAYLOAD_TOO_LARGE,
     grpc: Grpc::OutOfRange,
-    when: "The body is larger than `gateway.body_limit`.",
+    when: "The body is larger than `gateway.body_limit`, or holds more values than about 25,000 objects or 200,000 numbers.",
     who: "The client sends less.",
 };
 const MEDIA_TYPE: Row = Row {

@@ -17,6 +17,8 @@ pub(crate) enum Plain {
     Timeout,
     /// The body is too large.
     TooLarge,
+    /// The body holds so many values that reading it would take many times its size.
+    TooMany,
     /// The body is not JSON by its label.
     UnsupportedMediaType,
     /// The body broke off.
@@ -29,7 +31,7 @@ impl Plain {
             Self::NotFound => &NO_PATH,
             Self::MethodNotAllowed(_) => &METHOD_NOT_ALLOWED,
             Self::Timeout => &TIMEOUT,
-            Self::TooLarge => &TOO_LARGE,
+            Self::TooLarge | Self::TooMany => &TOO_LARGE,
             Self::UnsupportedMediaType => &MEDIA_TYPE,
             Self::BadBody => &BAD_BODY,
         }
@@ -41,6 +43,7 @@ impl Plain {
             Self::MethodNotAllowed(_) => "method not allowed",
             Self::Timeout => "the request took too long",
             Self::TooLarge => "the request is too large",
+            Self::TooMany => "the request holds too many values; some 25,000 objects or 200,000 numbers are read",
             Self::UnsupportedMediaType => "Content-Type must be application/json",
             Self::BadBody => "the request broke off",
         }

@@ -31,6 +31,8 @@ pub(crate) struct StreamEvent {
     pub(crate) cursor: Cursor,
     /// The StreamResponse, as stored.
     pub(crate) body: Bytes,
+    /// Whether the stream ends with it.
+    pub(crate) last: bool,
 }
 
 /// What a stream consists of.
@@ -122,7 +124,8 @@ impl Follow {
 
     /// Begins with an event that the listener does not hear.
     pub(super) fn opened(mut self, cursor: Cursor, body: Bytes) -> Self {
-        self.opening.push(StreamEvent { cursor, body });
+        let last = false;
+        self.opening.push(StreamEvent { cursor, body, last });
         self
     }
 
@@ -206,11 +209,13 @@ impl Follow {
                 task: self.listener.task(),
                 entry: event.id,
             };
+            let last = self.until.ended_by(event.kind);
             out.push(StreamEvent {
                 cursor,
                 body: event.bytes,
+                last,
             });
-            if self.until.ended_by(event.kind) {
+            if last {
                 self.ended = true;
                 break;
             }
@@ -252,6 +257,7 @@ impl Follow {
         StreamEvent {
             cursor,
             body: snapshot(task),
+            last: self.ended,
         }
     }
 }
@@ -266,7 +272,8 @@ pub(super) fn single(services: &Inner, cursor: Cursor, body: Bytes) -> EventStre
     let open = Open::new(services.metrics.streams.clone());
     Box::pin(stream::once(async move {
         let _open = open;
-        StreamItem::Events(vec![StreamEvent { cursor, body }])
+        let last = true;
+        StreamItem::Events(vec![StreamEvent { cursor, body, last }])
     }))
 }
 

@@ -5,9 +5,17 @@ use axum::http::HeaderMap;
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt as _;
+use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
 use crate::error::Plain;
+
+/// Most memory that the values of a request may take, beside its texts.
+const HEAVIEST: usize = 16 << 20;
+/// What an object takes: a leaf of a tree, whatever it holds.
+const OBJECT: usize = 640;
+/// What a member or an item takes.
+const VALUE: usize = 72;
 
 /// Whether the body is labelled as JSON.
 pub(crate) fn is_json(headers: &HeaderMap) -> bool {
@@ -30,7 +38,45 @@ pub(crate) async fn read(headers: &HeaderMap, body: Body, limit: usize, deadline
         return Err(Plain::TooLarge);
     }
     let collect = collect(body, limit, announced);
-    timeout_at(deadline, collect).await.unwrap_or(Err(Plain::Timeout))
+    let bytes = timeout_at(deadline, collect).await.unwrap_or(Err(Plain::Timeout))?;
+    if weight(&bytes) > HEAVIEST {
+        return Err(Plain::TooMany);
+    }
+    Ok(bytes)
+}
+
+/// About how much memory the values of a JSON text take when they are read, beside the text: tiny objects take a hundred
+/// times what they are written in.
+fn weight(text: &[u8]) -> usize {
+    // Nothing is heavier than an empty object in two bytes.
+    if text.len().saturating_mul(OBJECT / 2) <= HEAVIEST {
+        return 0;
+    }
+    let (mut weight, mut quoted, mut escaped) = (0_usize, false, false);
+    for byte in text {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            _ if quoted => {}
+            b'{' => weight += OBJECT,
+            b'[' | b',' | b':' => weight += VALUE,
+            _ => {}
+        }
+    }
+    weight
+}
+
+/// The same of values that were read already.
+pub(crate) fn is_too_heavy(value: &Value) -> bool {
+    fn weigh(value: &Value) -> usize {
+        match value {
+            Value::Array(list) => VALUE + list.iter().map(weigh).sum::<usize>(),
+            Value::Object(map) => OBJECT + map.values().map(|value| VALUE + weigh(value)).sum::<usize>(),
+            _ => VALUE,
+        }
+    }
+    weigh(value) > HEAVIEST
 }
 
 async fn collect(body: Body, limit: usize, announced: usize) -> Result<Bytes, Plain> {
@@ -103,5 +149,20 @@ mod tests {
         let pieces: Vec<_> = pieces.collect();
         let body = Body::from_stream(futures_util::stream::iter(pieces));
         read(&HeaderMap::new(), body, 8, deadline).await
+    }
+    #[test]
+    fn many_tiny_values_are_too_heavy_and_long_texts_are_not() {
+        let list = |item: &str, count| format!("[{}0]", format!("{item},").repeat(count));
+        for (text, heavy) in [
+            (list("{}", 20_000), false),
+            (list(r#"{"":0}"#, 30_000), true),
+            (list("1", 200_000), false),
+            (list("1", 300_000), true),
+            (format!("[\"{}\"]", "{,:\\\"[".repeat(1_000_000)), false),
+        ] {
+            assert_eq!(weight(text.as_bytes()) > HEAVIEST, heavy, "{}...", &text[..20]);
+            let value: Value = serde_json::from_str(&text).unwrap();
+            assert_eq!(is_too_heavy(&value), heavy, "{}...", &text[..20]);
+        }
     }
 }

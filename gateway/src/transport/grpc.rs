@@ -20,6 +20,7 @@ use tokio::time::Instant;
 use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Request, Response, Status};
 
+use super::body::is_too_heavy;
 use super::dispatch::{Answer, dispatch};
 use super::{call, version};
 use crate::error::ApiError;
@@ -65,7 +66,10 @@ impl Grpc {
         let call = call(&self.0, headers, received);
         let answered = match version::check(headers, None) {
             // Boxed: the futures of all operations together are large.
-            Ok(()) => Box::pin(dispatch(&self.0, &call, method, request.params())).await,
+            Ok(()) => match request.params() {
+                params if is_too_heavy(&params) => Err(ApiError::invalid("request", "holds too many values")),
+                params => Box::pin(dispatch(&self.0, &call, method, params)).await,
+            },
             Err(error) => Err(error),
         };
         match answered {

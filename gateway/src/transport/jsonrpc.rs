@@ -98,14 +98,14 @@ async fn answer_old(services: &Services, call: &Call, envelope: Envelope) -> Res
         }
     };
     observed.finish("ok");
-    json_response(success(&envelope.id, &old(&result)))
+    json_response(success(&envelope.id, &old(&result, true)))
 }
 
-/// A result or event of 1.0 as one of 0.3.
-pub(crate) fn old(result: &[u8]) -> Vec<u8> {
+/// A result or event of 1.0 as one of 0.3; `last`: the stream ends with it.
+pub(crate) fn old(result: &[u8], last: bool) -> Vec<u8> {
     // What is printed or stored here is JSON.
     let value = serde_json::from_slice(result).unwrap_or_default();
-    v03::result(value).to_string().into_bytes()
+    v03::result(value, last).to_string().into_bytes()
 }
 
 fn refuse(mut observed: Observed, id: &RpcId, error: &ApiError) -> Response<Body> {

@@ -121,7 +121,7 @@ fn frame(chunk: &mut BytesMut, wrap: &Wrap, event: &StreamEvent) {
     chunk.put_slice(b"\ndata: ");
     match wrap {
         Wrap::Rpc(id) => enveloped(chunk, id, &event.body),
-        Wrap::Old(id) => enveloped(chunk, id, &old(&event.body)),
+        Wrap::Old(id) => enveloped(chunk, id, &old(&event.body, event.last)),
         Wrap::Bare => chunk.put_slice(&event.body),
     }
     chunk.put_slice(b"\n\n");
@@ -152,6 +152,7 @@ mod tests {
         let event = StreamEvent {
             cursor,
             body: Bytes::from_static(b"{\"task\": 1}"),
+            last: false,
         };
         frame(&mut chunk, &Wrap::Rpc(RpcId::parse("\"a\"").unwrap()), &event);
         let expected =

@@ -8,9 +8,6 @@ use serde_json::{Map, Value, json};
 /// What the card says about it.
 pub(crate) const VERSION: &str = "0.3.0";
 
-/// The states whose event is the last of its stream. While credentials are awaited a turn may go on.
-const FINAL: [&str; 5] = ["completed", "canceled", "failed", "rejected", "input-required"];
-
 /// The operation that a method of 0.3 stands for.
 pub(crate) fn method(name: &str) -> Option<&'static str> {
     Some(match name {
@@ -114,13 +111,15 @@ fn part(part: &mut Map<String, Value>) {
     }
 }
 
-/// The result of an operation, or the event of a stream, as 0.3 has it.
-pub(crate) fn result(value: Value) -> Value {
+/// The result of an operation, or the event of a stream, as 0.3 has it; `last`: the stream ends with it.
+pub(crate) fn result(value: Value, last: bool) -> Value {
     let Value::Object(mut fields) = value else { return value };
+    if let Some(update) = fields.remove("statusUpdate") {
+        return old_status_update(update, last);
+    }
     for (name, how) in [
         ("task", old_task as fn(Value) -> Value),
         ("message", old_message),
-        ("statusUpdate", old_status_update),
         ("artifactUpdate", old_artifact_update),
     ] {
         if let Some(inner) = fields.remove(name) {
@@ -155,10 +154,10 @@ fn old_task(task: Value) -> Value {
     })
 }
 
-fn old_status_update(update: Value) -> Value {
+fn old_status_update(update: Value, last: bool) -> Value {
     of_kind("status-update", update, |update| {
-        let state = old_status(update);
-        update.insert("final".to_owned(), FINAL.contains(&state.as_str()).into());
+        old_status(update);
+        update.insert("final".to_owned(), last.into());
     })
 }
 
@@ -170,10 +169,10 @@ fn old_artifact_update(update: Value) -> Value {
     })
 }
 
-/// Changes the status in an object; returns the state.
-fn old_status(object: &mut Map<String, Value>) -> String {
+/// Changes the status in an object.
+fn old_status(object: &mut Map<String, Value>) {
     let Some(Value::Object(status)) = object.get_mut("status") else {
-        return String::new();
+        return;
     };
     if let Some(message) = status.get_mut("message") {
         *message = old_message(message.take());
@@ -183,8 +182,7 @@ fn old_status(object: &mut Map<String, Value>) -> String {
         None | Some("UNSPECIFIED") => "unknown".to_owned(),
         Some(name) => name.to_ascii_lowercase().replace('_', "-"),
     };
-    status.insert("state".to_owned(), state.clone().into());
-    state
+    status.insert("state".to_owned(), state.into());
 }
 
 fn old_message(message: Value) -> Value {
@@ -338,32 +336,34 @@ mod tests {
             ] }],
             "history": [old_message],
         });
-        assert_eq!(result(task.clone()), old);
-        assert_eq!(result(json!({ "task": task })), old);
-        assert_eq!(result(json!({ "message": message })), old_message);
+        assert_eq!(result(task.clone(), true), old);
+        assert_eq!(result(json!({ "task": task }), false), old);
+        assert_eq!(result(json!({ "message": message }), true), old_message);
     }
 
     #[test]
     fn the_last_status_of_a_stream_says_so() {
-        for (state, old, last) in [
-            ("TASK_STATE_SUBMITTED", "submitted", false),
-            ("TASK_STATE_WORKING", "working", false),
-            ("TASK_STATE_AUTH_REQUIRED", "auth-required", false),
-            ("TASK_STATE_INPUT_REQUIRED", "input-required", true),
-            ("TASK_STATE_COMPLETED", "completed", true),
-            ("TASK_STATE_CANCELED", "canceled", true),
-            ("TASK_STATE_UNSPECIFIED", "unknown", false),
+        for (state, old) in [
+            ("TASK_STATE_SUBMITTED", "submitted"),
+            ("TASK_STATE_WORKING", "working"),
+            ("TASK_STATE_AUTH_REQUIRED", "auth-required"),
+            ("TASK_STATE_INPUT_REQUIRED", "input-required"),
+            ("TASK_STATE_CANCELED", "canceled"),
+            ("TASK_STATE_UNSPECIFIED", "unknown"),
         ] {
-            let event = json!({ "statusUpdate": { "taskId": "t", "contextId": "c", "status": { "state": state } } });
-            let expected = json!({
-                "kind": "status-update", "taskId": "t", "contextId": "c", "status": { "state": old }, "final": last,
-            });
-            assert_eq!(result(event), expected);
+            for last in [false, true] {
+                let event =
+                    json!({ "statusUpdate": { "taskId": "t", "contextId": "c", "status": { "state": state } } });
+                let expected = json!({
+                    "kind": "status-update", "taskId": "t", "contextId": "c", "status": { "state": old }, "final": last,
+                });
+                assert_eq!(result(event, last), expected);
+            }
         }
         let event = json!({ "artifactUpdate": { "taskId": "t", "contextId": "c", "append": true,
             "artifact": { "artifactId": "a", "parts": [{ "url": "u" }] } } });
         assert_eq!(
-            result(event),
+            result(event, false),
             json!({ "kind": "artifact-update", "taskId": "t", "contextId": "c", "append": true,
                 "artifact": { "artifactId": "a", "parts": [{ "kind": "file", "file": { "uri": "u" } }] } })
         );

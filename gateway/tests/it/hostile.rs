@@ -298,3 +298,30 @@ async fn a_client_that_takes_nothing_loses_its_connection_and_one_that_is_slow_d
     assert_eq!(slow.rest().await.last().unwrap().text(), "done");
     drop(stuck);
 }
+
+#[tokio::test]
+async fn a_request_whose_values_take_many_times_its_size_is_not_read() {
+    let redis = RedisServer::start();
+    let gateway = Gateway::start(&redis, &[]).await;
+    let junk = format!("[{}0]", r#"{"":0},"#.repeat(1_000_000));
+    let message = message("hi").to_string();
+    let inside = message.replacen(r#"{"text":"hi"}"#, &format!(r#"{{"data":{junk}}}"#), 1);
+    let beside = message.replacen('{', &format!(r#"{{"unknown":{junk},"#), 1);
+    let client = gateway.client();
+    for params in [inside, beside] {
+        assert!(params.len() > junk.len());
+        let envelope = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":{params}}}"#);
+        let rpc = client.post(envelope).send().await.unwrap();
+        let rest = client
+            .rest(reqwest::Method::POST, "message:send")
+            .body(params)
+            .send()
+            .await
+            .unwrap();
+        for answer in [rpc, rest] {
+            assert_eq!(answer.status(), 413);
+            assert!(answer.text().await.unwrap().contains("too many values"));
+        }
+    }
+    assert_eq!(client_keys(&redis), Vec::<String>::new());
+}

@@ -118,6 +118,7 @@ mod tests {
         let event = StreamEvent {
             cursor,
             body: Bytes::from_static(text.as_bytes()),
+            last: false,
         };
         let read = |cursors| match message(&event, cursors).unwrap().payload {
             Some(proto::stream_response::Payload::StatusUpdate(update)) => {
@@ -139,6 +140,7 @@ mod tests {
                 entry: EntryId { seq: 1, nonce: 1 },
             },
             body: Bytes::from_static(b"{}"),
+            last: false,
         };
         assert!(matches!(message(&event, false), Err(ApiError::Unreadable(_))));
     }

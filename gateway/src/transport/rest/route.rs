@@ -46,6 +46,8 @@ impl Route {
         }
         Self::without_tenant(&segments).or_else(|| {
             let (tenant, rest) = segments.split_first()?;
+            // Two tenants that are no text must not be read as one.
+            percent_encoding::percent_decode_str(tenant).decode_utf8().ok()?;
             let mut route = Self::without_tenant(rest)?;
             route.fields.push(("tenant", decode(tenant)));
             Some(route)
@@ -93,7 +95,7 @@ impl Route {
     }
 }
 
-/// A segment's text. What is no UTF-8 names nothing that exists, whatever stands in for it.
+/// A segment's text. An id that is no UTF-8 names nothing that exists, whatever stands in for it.
 fn decode(segment: &str) -> String {
     let bytes: Vec<u8> = percent_encoding::percent_decode_str(segment).collect();
     String::from_utf8_lossy(&bytes).into_owned()
@@ -197,6 +199,7 @@ mod tests {
             "/tasks//x",
             "/tasks/t/other",
             "/message:sing",
+            "/%ff/tasks",
         ] {
             assert_eq!(Route::of(path), None, "{path}");
         }
