@@ -118,9 +118,6 @@ impl Config {
             StoreMetrics::register(&registry)?,
         )
         .await?;
-        for warning in store.preflight().await?.warnings {
-            tracing::warn!(warning, "redis");
-        }
         let clock = RedisClock::default();
         clock.learn(store.now().await?);
         let tasks = Tasks::new(shutdown.clone());

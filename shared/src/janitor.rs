@@ -143,9 +143,7 @@ impl Janitor {
             run_id = found.run_id,
             "redis is another server than before, or was restarted"
         );
-        for warning in found.warnings {
-            tracing::warn!("redis: {warning}");
-        }
+        found.log();
         Ok(())
     }
 

@@ -82,14 +82,14 @@ impl std::fmt::Debug for Store {
 }
 
 impl Store {
-    /// Connects, checks that this Redis can be used (version, eviction, layout) and returns the handle. An empty Redis is laid
-    /// out: this is for the processes of a cluster.
+    /// Connects, checks that this Redis can be used (version, eviction, layout), logs what should be known of it, and returns the
+    /// handle. An empty Redis is laid out: this is for the processes of a cluster.
     ///
     /// # Errors
     /// [`StoreError`]: unreachable, or a reason why this Redis must not be used.
     pub async fn connect(options: &ConnectOptions, metrics: StoreMetrics) -> Result<Self, StoreError> {
         let store = Self::open(options, metrics)?;
-        store.preflight().await?;
+        store.preflight().await?.log();
         store.agree_on_layout().await?;
         Ok(store)
     }

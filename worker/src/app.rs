@@ -129,9 +129,6 @@ impl App {
         let metrics = WorkerMetrics::new(Instruments::register(&registry)?);
         let options = ConnectOptions::from_settings(&settings.redis);
         let store = Store::connect(&options, StoreMetrics::register(&registry)?).await?;
-        for warning in store.preflight().await?.warnings {
-            tracing::warn!(warning, "redis");
-        }
         let keep = Keep::from_settings(&settings.retention);
         let janitor_settings = JanitorSettings {
             lease_ttl_ms: millis(settings.lease.ttl),

@@ -76,7 +76,7 @@ async fn session(
     // Wishes of before are served by what `connected` returns.
     while wishes.try_recv().is_ok() {}
     let tasks = hub.table().connected();
-    calls.push(restore(handle.clone(), tasks));
+    calls.push(follow(handle.clone(), tasks, Done::Restored));
     let mut pings = interval(PING);
     let mut tidy = interval(TIDY);
     pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -90,7 +90,7 @@ async fn session(
                 None => return None,
             },
             _ = wishes.recv_many(&mut batch, WISHES) => {
-                calls.push(follow(handle.clone(), std::mem::take(&mut batch)));
+                calls.push(follow(handle.clone(), std::mem::take(&mut batch), Done::Followed));
             }
             Some(done) = calls.next() => match done {
                 Ok(Done::Restored(tasks)) => {
@@ -104,7 +104,7 @@ async fn session(
                 Ok(Done::Left(tasks)) => {
                     let again = hub.table().left(&tasks);
                     if !again.is_empty() {
-                        calls.push(follow(handle.clone(), again));
+                        calls.push(follow(handle.clone(), again, Done::Followed));
                     }
                 }
                 Ok(Done::Alive) => {}
@@ -130,17 +130,10 @@ fn acknowledged(hub: &Inner, handle: &SubscriberHandle, calls: &FuturesUnordered
     }
 }
 
-fn restore(handle: SubscriberHandle, tasks: Vec<TaskId>) -> Call {
+fn follow(handle: SubscriberHandle, tasks: Vec<TaskId>, done: fn(Vec<TaskId>) -> Done) -> Call {
     Box::pin(async move {
         handle.follow_all(&tasks).await?;
-        Ok(Done::Restored(tasks))
-    })
-}
-
-fn follow(handle: SubscriberHandle, tasks: Vec<TaskId>) -> Call {
-    Box::pin(async move {
-        handle.follow_all(&tasks).await?;
-        Ok(Done::Followed(tasks))
+        Ok(done(tasks))
     })
 }
 

@@ -29,30 +29,11 @@ const LONGEST: usize = 256;
 /// Without authentication everyone shares one scope: a short key could be guessed, or taken by accident.
 const SHORTEST_ANONYMOUS: usize = 16;
 
-/// The ids of a send, and whether they are reserved under a key.
-pub(super) struct Keyed {
-    ids: Reservation,
-    keyed: bool,
-}
-
-impl Keyed {
-    /// Which ids the send must use.
-    pub(super) fn ids(&self) -> &Reservation {
-        &self.ids
-    }
-
-    /// How long a repeated submit is answered, in ms.
-    pub(super) fn remember(&self, services: &Inner) -> u64 {
-        if self.keyed {
-            millis(services.settings.retention.idempotency)
-        } else {
-            0
-        }
-    }
-
-    /// Whether it has a key.
-    pub(super) fn is_keyed(&self) -> bool {
-        self.keyed
+/// How long a repeated submit of a send is answered, in ms.
+pub(super) fn remember(services: &Inner, call: &Call) -> u64 {
+    match call.idempotency_key {
+        Some(_) => millis(services.settings.retention.idempotency),
+        None => 0,
     }
 }
 
@@ -63,12 +44,9 @@ pub(super) async fn reserve(
     call: &Call,
     request: &SendMessage,
     wanted: Reservation,
-) -> Result<Keyed, ApiError> {
+) -> Result<Reservation, ApiError> {
     let Some(text) = &call.idempotency_key else {
-        return Ok(Keyed {
-            ids: wanted,
-            keyed: false,
-        });
+        return Ok(wanted);
     };
     check(text, principal.is_anonymous())?;
     let key = services.store.place_key(principal.scope(), text);
@@ -83,11 +61,8 @@ pub(super) async fn reserve(
     let reserve = || services.store.reserve(&key, &digest, &wanted, keep);
     let reserved = until_answered(call.deadline, reserve).await?;
     match reserved {
-        Reserved::New => Ok(Keyed {
-            ids: wanted,
-            keyed: true,
-        }),
-        Reserved::Exists(ids) => Ok(Keyed { ids, keyed: true }),
+        Reserved::New => Ok(wanted),
+        Reserved::Exists(ids) => Ok(ids),
         Reserved::Conflict => Err(ApiError::invalid(FIELD, "was used for another request")),
     }
 }

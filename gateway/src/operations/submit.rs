@@ -110,16 +110,15 @@ async fn new_task(
         turn: TurnId::new(now, partition, entropy::u64()),
         context_id,
     };
-    let key = keyed::reserve(services, principal, call, &request, wanted).await?;
-    let ids = key.ids();
+    let ids = keyed::reserve(services, principal, call, &request, wanted).await?;
     let task = ids.task;
     let place = Place {
         task,
         turn: ids.turn,
-        context_id: ids.context_id.clone(),
+        context_id: ids.context_id,
         new_task: true,
         now,
-        remember: key.remember(services),
+        remember: keyed::remember(services, call),
     };
     let record = record(services, principal, call, request, place);
     let first = event::submitted(&record, now);
@@ -147,7 +146,7 @@ async fn new_task(
             })))
         }
         // A repeat may still submit the ids of the key: the refusal is a task of its own.
-        Submitted::Busy if key.is_keyed() => refuse(services, call, &apart(record)).await,
+        Submitted::Busy if call.idempotency_key.is_some() => refuse(services, call, &apart(record)).await,
         Submitted::Busy => refuse(services, call, &record).await,
         Submitted::Limited => Err(services.admission.over_limit()),
         // Only tasks that exist can be in such a state; this one does not.
@@ -188,14 +187,14 @@ async fn follow_up(
             turn: TurnId::new(now, stored.task.partition(), entropy::u64()),
             context_id: stored.context_id.clone(),
         };
-        let key = keyed::reserve(services, principal, call, &request, wanted).await?;
+        let ids = keyed::reserve(services, principal, call, &request, wanted).await?;
         let place = Place {
             task: stored.task,
-            turn: key.ids().turn,
+            turn: ids.turn,
             context_id: stored.context_id.clone(),
             new_task: false,
             now,
-            remember: key.remember(services),
+            remember: keyed::remember(services, call),
         };
         let record = record(services, principal, call, request.clone(), place);
         let first = event::submitted(&record, now);

@@ -1,6 +1,7 @@
 //! From the name of an operation and its parameters as JSON to its answer: the one way that all bindings go.
 
 use a2a::{ListTasksResponse, SendMessageResponse, Task, methods};
+use relevo_shared::domain::wire;
 use serde_json::Value;
 
 use crate::auth::{Permit, Principal, authorise};
@@ -15,6 +16,18 @@ pub(crate) enum Answer {
     Task(Task),
     Tasks(ListTasksResponse),
     Stream(EventStream),
+}
+
+impl Answer {
+    /// The answer as it is printed, or the stream that it is.
+    pub(crate) fn printed(self) -> Result<Vec<u8>, EventStream> {
+        Ok(match self {
+            Self::Sent(sent) => wire::to_vec(&sent),
+            Self::Task(task) => wire::to_vec(&task),
+            Self::Tasks(tasks) => wire::to_vec(&tasks),
+            Self::Stream(events) => return Err(events),
+        })
+    }
 }
 
 /// The operations by their exact names; the label of metrics, too.

@@ -9,7 +9,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::request::Parts;
 use axum::http::{Request, Response};
-use relevo_shared::domain::wire;
+use serde_json::Value;
 use tokio::time::Instant;
 
 use super::dispatch::{Answer, dispatch, known};
@@ -48,57 +48,89 @@ async fn answer(services: &Services, parts: &Parts, call: &Call, bytes: &Bytes) 
         }
     };
     // Methods of 0.3 have other names: which shapes are spoken is seen by them.
-    let old = services.settings.gateway.a2a_0_3 && version::is_old(&parts.headers, parts.uri.query());
-    if old && envelope.method.contains('/') {
-        return answer_old(services, call, envelope).await;
-    }
-    let method = known(&envelope.method);
+    let speaks_old = services.settings.gateway.a2a_0_3 && version::is_old(&parts.headers, parts.uri.query());
+    let dialect = if speaks_old && envelope.method.contains('/') {
+        Dialect::Old
+    } else {
+        Dialect::Current
+    };
+    let method = dialect.method(&envelope.method);
     let mut observed = Observed::new(&services.metrics, method.unwrap_or("unknown"), call.received);
-    let answered = match (version::check(&parts.headers, parts.uri.query()), method) {
+    let answered = match (dialect.check(parts), method) {
         (Err(error), _) => Err(error),
         (Ok(()), None) => Err(ApiError::MethodNotFound(envelope.method)),
         // Boxed: the futures of all operations together are large.
-        (Ok(()), Some(method)) => Box::pin(dispatch(services, call, method, envelope.params)).await,
+        (Ok(()), Some(method)) => {
+            let params = dialect.params(method, envelope.params);
+            Box::pin(dispatch(services, call, method, params)).await
+        }
     };
-    let result = match answered {
-        Ok(Answer::Stream(events)) => {
-            let wrap = Wrap::Rpc(envelope.id);
+    let result = match answered.map(Answer::printed) {
+        Ok(Ok(result)) => dialect.result(result),
+        Ok(Err(events)) => {
+            let wrap = dialect.wrap(envelope.id);
             return sse::respond(events, wrap, services.settings.stream.keep_alive, observed);
         }
-        Ok(Answer::Sent(sent)) => wire::to_vec(&sent),
-        Ok(Answer::Task(task)) => wire::to_vec(&task),
-        Ok(Answer::Tasks(tasks)) => wire::to_vec(&tasks),
-        Err(error) => return refuse(observed, &envelope.id, &error),
+        Err(error) => {
+            error.log();
+            observed.finish(error.label());
+            return error.respond(dialect.error_body(&envelope.id, &error));
+        }
     };
     observed.finish("ok");
     json_response(success(&envelope.id, &result))
 }
 
-/// Answers a request of A2A 0.3.
-async fn answer_old(services: &Services, call: &Call, envelope: Envelope) -> Response<Body> {
-    let method = v03::method(&envelope.method);
-    let mut observed = Observed::new(&services.metrics, method.unwrap_or("unknown"), call.received);
-    let answered = match method {
-        None => Err(ApiError::MethodNotFound(envelope.method)),
-        // Boxed: the futures of all operations together are large.
-        Some(method) => Box::pin(dispatch(services, call, method, v03::params(method, envelope.params))).await,
-    };
-    let result = match answered {
-        Ok(Answer::Stream(events)) => {
-            let wrap = Wrap::Old(envelope.id);
-            return sse::respond(events, wrap, services.settings.stream.keep_alive, observed);
+/// Whose shapes a request speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Dialect {
+    Current,
+    /// A2A 0.3.
+    Old,
+}
+
+impl Dialect {
+    fn method(self, name: &str) -> Option<&'static str> {
+        match self {
+            Self::Current => known(name),
+            Self::Old => v03::method(name),
         }
-        Ok(Answer::Sent(sent)) => wire::to_vec(&sent),
-        Ok(Answer::Task(task)) => wire::to_vec(&task),
-        Ok(Answer::Tasks(tasks)) => wire::to_vec(&tasks),
-        Err(error) => {
-            error.log();
-            observed.finish(error.label());
-            return error.respond(old_error_body(&envelope.id, &error));
+    }
+
+    fn check(self, parts: &Parts) -> Result<(), ApiError> {
+        match self {
+            Self::Current => version::check(&parts.headers, parts.uri.query()),
+            Self::Old => Ok(()),
         }
-    };
-    observed.finish("ok");
-    json_response(success(&envelope.id, &old(&result, true)))
+    }
+
+    fn params(self, method: &str, params: Value) -> Value {
+        match self {
+            Self::Current => params,
+            Self::Old => v03::params(method, params),
+        }
+    }
+
+    fn result(self, result: Vec<u8>) -> Vec<u8> {
+        match self {
+            Self::Current => result,
+            Self::Old => old(&result, true),
+        }
+    }
+
+    fn wrap(self, id: RpcId) -> Wrap {
+        match self {
+            Self::Current => Wrap::Rpc(id),
+            Self::Old => Wrap::Old(id),
+        }
+    }
+
+    fn error_body(self, id: &RpcId, error: &ApiError) -> Vec<u8> {
+        match self {
+            Self::Current => error_body(id, error),
+            Self::Old => old_error_body(id, error),
+        }
+    }
 }
 
 /// A result or event of 1.0 as one of 0.3; `last`: the stream ends with it.

@@ -9,7 +9,6 @@ use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, Request, Response};
 use bytes::Bytes;
-use relevo_shared::domain::wire;
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
@@ -54,13 +53,9 @@ pub(crate) async fn serve(State(services): State<Services>, request: Request<Bod
         Ok(params) => Box::pin(dispatch(&services, &call, method, params)).await,
         Err(error) => Err(error),
     };
-    let result = match answered {
-        Ok(Answer::Stream(events)) => {
-            return sse::respond(events, Wrap::Bare, services.settings.stream.keep_alive, observed);
-        }
-        Ok(Answer::Sent(sent)) => wire::to_vec(&sent),
-        Ok(Answer::Task(task)) => wire::to_vec(&task),
-        Ok(Answer::Tasks(tasks)) => wire::to_vec(&tasks),
+    let result = match answered.map(Answer::printed) {
+        Ok(Ok(result)) => result,
+        Ok(Err(events)) => return sse::respond(events, Wrap::Bare, services.settings.stream.keep_alive, observed),
         Err(error) => {
             error.log();
             observed.finish(error.label());

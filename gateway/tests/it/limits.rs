@@ -68,16 +68,7 @@ async fn a_nearly_full_redis_takes_no_new_work_and_stores_nothing() {
     // Beside this, what connections and scripts take and give back is small: the share stays where it is put.
     world.redis.cli(&["SETRANGE", "ballast", "33554431", "x"]);
     let before = client_keys(&world.redis).len();
-    let used: u64 = {
-        let info = world.redis.cli(&["INFO", "memory"]);
-        let line = info
-            .lines()
-            .find_map(|l| l.strip_prefix("used_memory:"))
-            .unwrap()
-            .trim()
-            .to_owned();
-        line.parse().unwrap()
-    };
+    let used = world.redis.used_memory();
     world
         .redis
         .cli(&["CONFIG", "SET", "maxmemory", &(used * 3 / 2).to_string()]);

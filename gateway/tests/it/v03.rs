@@ -30,6 +30,11 @@ async fn call(client: &Client, method: &str, params: Value) -> Value {
     answer
 }
 
+async fn card(client: &Client) -> Value {
+    let answer = client.get(".well-known/agent-card.json").send().await.unwrap();
+    answer.json().await.unwrap()
+}
+
 #[tokio::test]
 async fn a_conversation_of_0_3_flows_and_is_the_same_task_for_1_0() {
     let world = world(&[]).await;
@@ -142,14 +147,7 @@ async fn errors_keep_their_codes_and_versions_do_not_mix() {
         }
     );
     assert_eq!(answer["result"]["kind"], "task");
-    let card: Value = client
-        .get(".well-known/agent-card.json")
-        .send()
-        .await
-        .unwrap()
-        .json()
-        .await
-        .unwrap();
+    let card = card(&client).await;
     assert_eq!(
         (&card["protocolVersion"], &card["preferredTransport"]),
         (&"0.3.0".into(), &"JSONRPC".into())
@@ -167,14 +165,7 @@ async fn a_gateway_that_does_not_serve_0_3_says_so() {
         call(&client, "message/send", message("hi")).await["error"]["code"],
         -32009
     );
-    let card: Value = client
-        .get(".well-known/agent-card.json")
-        .send()
-        .await
-        .unwrap()
-        .json()
-        .await
-        .unwrap();
+    let card = card(&client).await;
     assert!(
         card.get("url").is_none() && card.get("protocolVersion").is_none(),
         "{card}"

@@ -4,8 +4,6 @@ use std::fs;
 
 use relevo_testkit::{Process, Ready, RedisServer, binary};
 
-use crate::redis::Resp;
-
 /// One gateway, one worker, one Redis.
 pub struct Machine {
     pub redis: RedisServer,
@@ -61,10 +59,6 @@ impl Machine {
             redis: cpu(self.redis.pid()),
             driver: cpu(std::process::id()),
         }
-    }
-
-    pub fn resp(&self) -> Resp {
-        Resp::new(self.redis.socket())
     }
 }
 

@@ -8,6 +8,7 @@ use relevo_loadtest::settings::Settings;
 use serde_json::{Value, json};
 
 use crate::machine::Machine;
+use crate::redis::{executed, monitor};
 use crate::table::{figure, print};
 
 const TEXT: &str = "chunks=5 nonce={nonce}";
@@ -122,10 +123,9 @@ async fn open_loop(url: &str, rate: f64, length: Duration) -> Value {
 /// What one send turn asks of Redis, and what Redis executes for it.
 async fn commands(machine: &Machine) -> Value {
     const TURNS: u64 = 300;
-    let resp = machine.resp();
-    let (before, watch) = (resp.executed(), resp.monitor());
+    let (before, watch) = (executed(&machine.redis), monitor(&machine.redis));
     drive(&machine.url(), &format!("--mode send --contexts 4 --turns {TURNS}")).await;
-    let (after, asked) = (resp.executed(), watch.stop());
+    let (after, asked) = (executed(&machine.redis), watch.stop());
     let executed: u64 = after
         .iter()
         .map(|(name, calls)| calls - before.get(name).copied().unwrap_or(0))
@@ -153,10 +153,9 @@ async fn commands(machine: &Machine) -> Value {
 /// Bytes of Redis per finished task in a context of its own.
 async fn memory(machine: &Machine) -> Value {
     const TURNS: u64 = 2_000;
-    let resp = machine.resp();
-    let before = resp.used_memory();
+    let before = machine.redis.used_memory();
     drive(&machine.url(), &format!("--mode send --contexts 64 --turns {TURNS}")).await;
-    let bytes = (resp.used_memory() - before) / TURNS as f64;
+    let bytes = machine.redis.used_memory().saturating_sub(before) as f64 / TURNS as f64;
     print("Memory of Redis", &["bytes per finished task"], &[vec![figure(bytes)]]);
     json!({ "bytes_per_task": bytes })
 }

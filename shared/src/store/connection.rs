@@ -220,6 +220,15 @@ pub struct Preflight {
     pub warnings: Vec<String>,
 }
 
+impl Preflight {
+    /// Tells the log what should be known.
+    pub(crate) fn log(&self) {
+        for warning in &self.warnings {
+            tracing::warn!(warning, "redis");
+        }
+    }
+}
+
 impl Store {
     /// One answer to one command outside scripts.
     pub(super) async fn one(&self, what: &'static str, lane: usize, command: &Cmd) -> Result<Value, StoreError> {

@@ -4,6 +4,7 @@
 //! between tests; it answers about 15 ms after the start. TCP and cluster mode are there for the tests that need them.
 //! Called by every test that needs Redis.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, Read, Write as _};
@@ -274,6 +275,31 @@ impl RedisServer {
     pub fn restart(&self) {
         self.kill();
         poll::within_sync(PATIENCE, "redis-server to start again", || self.launch());
+    }
+
+    /// The lines of a section of INFO, as names and values.
+    ///
+    /// # Panics
+    /// As [`RedisServer::cli`].
+    #[track_caller]
+    pub fn info(&self, section: &str) -> BTreeMap<String, String> {
+        let text = self.cli(&["INFO", section]);
+        let pair = |line: &str| {
+            line.split_once(':')
+                .map(|(name, value)| (name.to_owned(), value.trim().to_owned()))
+        };
+        text.lines().filter_map(pair).collect()
+    }
+
+    /// Bytes that it holds.
+    ///
+    /// # Panics
+    /// As [`RedisServer::cli`].
+    #[track_caller]
+    pub fn used_memory(&self) -> u64 {
+        let info = self.info("memory");
+        let used = info.get("used_memory").and_then(|bytes| bytes.parse().ok());
+        used.expect("INFO says how much memory is used")
     }
 
     /// Runs `redis-cli` against it and returns what it prints, without the last line break. Options of redis-cli may

@@ -14,9 +14,7 @@ const WARM: usize = 2_000;
 
 fn used_memory(world: &World) -> u64 {
     world.redis.cli(&["MEMORY", "PURGE"]);
-    let info = world.redis.cli(&["INFO", "memory"]);
-    let line = info.lines().find_map(|line| line.strip_prefix("used_memory:"));
-    line.unwrap().trim().parse().unwrap()
+    world.redis.used_memory()
 }
 
 fn keys(world: &World) -> usize {
