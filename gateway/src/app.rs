@@ -33,6 +33,7 @@ use crate::hub::{self, Hub, HubSettings};
 use crate::metrics::GatewayMetrics;
 use crate::operations::agent_card::{address_of, agent_card, url_of};
 use crate::request::SecretKeys;
+use crate::ringer::Ringer;
 use crate::router::router;
 use crate::services::{Inner, Services};
 use crate::transport::card::Card;
@@ -94,6 +95,7 @@ pub struct App {
     tasks: Tasks,
     janitor: Janitor,
     hub: hub::Running,
+    ringer: AbortOnDrop<()>,
 }
 
 impl Config {
@@ -126,6 +128,7 @@ impl Config {
             byte_budget: self.settings.stream.byte_budget.as_len(),
         };
         let (hub, running) = Hub::start(store.clone(), hub_settings, metrics.clone(), &tasks);
+        let (ringer, ringing) = Ringer::start(store.clone(), &tasks);
         let janitor_settings = JanitorSettings {
             lease_ttl_ms: millis(self.settings.lease.ttl),
             keep: Keep::from_settings(&self.settings.retention),
@@ -142,6 +145,7 @@ impl Config {
             tasks: tasks.clone(),
             store,
             hub,
+            ringer,
             clock,
             metrics,
         });
@@ -159,6 +163,7 @@ impl Config {
             tasks,
             janitor,
             hub: running,
+            ringer: ringing,
         })
     }
 
@@ -235,6 +240,7 @@ impl App {
             tasks,
             janitor,
             hub,
+            ringer,
         } = self;
         let router = router(Services::clone(&services), card);
         let background = background(&services, &readiness, janitor);
@@ -267,7 +273,7 @@ impl App {
         tracing::info!(%listen, "the gateway is ready");
         shutdown.draining().await;
         let ended = stop(&services, &shutdown, &tasks, &accepting, health).await;
-        drop((ready_file, background, hub, admin));
+        drop((ready_file, background, hub, ringer, admin));
         match shutdown.failure() {
             Some(failure) => Err(RunError::Failed(failure)),
             None => ended,

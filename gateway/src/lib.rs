@@ -20,6 +20,7 @@ mod metrics;
 mod observe;
 mod operations;
 mod request;
+mod ringer;
 mod router;
 mod services;
 mod transport;

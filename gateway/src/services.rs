@@ -14,6 +14,7 @@ use crate::drain::Drain;
 use crate::hub::Hub;
 use crate::metrics::GatewayMetrics;
 use crate::request::SecretKeys;
+use crate::ringer::Ringer;
 
 /// Everything behind the transports. Cheap to clone.
 pub(crate) type Services = Arc<Inner>;
@@ -22,6 +23,7 @@ pub(crate) type Services = Arc<Inner>;
 pub(crate) struct Inner {
     pub(crate) store: Store,
     pub(crate) hub: Hub,
+    pub(crate) ringer: Ringer,
     pub(crate) clock: RedisClock,
     pub(crate) agents: Agents,
     pub(crate) settings: Settings,

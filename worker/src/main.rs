@@ -7,6 +7,10 @@ use relevo_shared::platform::logging;
 use relevo_shared::platform::shutdown::Shutdown;
 use relevo_worker::{App, Args, Started, start, supervise};
 
+/// See ADR 13.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let mut words = std::env::args_os().skip(1);
     if words.next().is_some_and(|word| word == supervise::SUBCOMMAND) {

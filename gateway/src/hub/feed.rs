@@ -32,9 +32,15 @@ pub(crate) struct Event {
 pub(crate) enum Want {
     /// The events themselves.
     Events,
-    /// Only what they mean: a waiting call keeps no bytes.
+    /// What they mean, and the events themselves as long as all of them together are few bytes: a waiting call folds its answer
+    /// from them, or reads it when they were more.
+    Few,
+    /// Only what they mean.
     Kinds,
 }
+
+/// Most bytes that are kept for [`Want::Few`].
+const FEW: usize = 32 << 10;
 
 /// Why the journal must be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +76,9 @@ const LARGEST_WINDOW: usize = 256;
 
 #[derive(Debug)]
 struct State {
+    want: Want,
+    /// Bytes that [`Want::Few`] may still keep.
+    few: usize,
     position: EntryId,
     queue: VecDeque<Event>,
     queued: usize,
@@ -84,7 +93,6 @@ struct State {
 #[derive(Debug)]
 pub(super) struct Feed {
     task: TaskId,
-    want: Want,
     budget: usize,
     state: Mutex<State>,
     news: Notify,
@@ -104,6 +112,8 @@ pub(super) enum Todo {
 impl Feed {
     pub(super) fn new(task: TaskId, position: EntryId, want: Want, budget: usize) -> Self {
         let state = State {
+            want,
+            few: FEW,
             position,
             queue: VecDeque::new(),
             queued: 0,
@@ -114,7 +124,6 @@ impl Feed {
         };
         Self {
             task,
-            want,
             budget,
             state: Mutex::new(state),
             news: Notify::new(),
@@ -170,24 +179,26 @@ impl Feed {
 
     fn take(&self, state: &mut State, bell: &Doorbell) {
         state.checked = Some(Instant::now());
-        let size: usize = match self.want {
-            Want::Kinds => 0,
-            Want::Events => bell.events.iter().map(|e| e.bytes.as_ref().map_or(0, Bytes::len)).sum(),
+        let carried = bell.events.iter().map(|event| event.bytes.as_ref().map(Bytes::len));
+        let carried: Option<usize> = carried.sum();
+        state.want_less(carried);
+        let size = if state.want == Want::Kinds {
+            0
+        } else {
+            carried.unwrap_or(0)
         };
-        if self.want == Want::Events && bell.events.iter().any(|event| event.bytes.is_none()) {
+        if state.want == Want::Events && carried.is_none() {
             state.fall_behind(Reason::Large);
         } else if state.queued + size > self.budget {
             state.fall_behind(Reason::Budget);
         } else {
             state.queued += size;
             state.position = bell.last;
+            let keep = state.want != Want::Kinds;
             state.queue.extend(bell.events.iter().map(|event| Event {
                 id: event.id,
                 kind: event.kind,
-                bytes: match self.want {
-                    Want::Events => event.bytes.clone().unwrap_or_default(),
-                    Want::Kinds => Bytes::new(),
-                },
+                bytes: event.bytes.clone().filter(|_| keep).unwrap_or_default(),
             }));
         }
     }
@@ -229,7 +240,8 @@ impl Feed {
             fits
         });
         let fitting = fits.count().max(1);
-        if self.want == Want::Events {
+        state.want_less(Some(bytes));
+        if state.want == Want::Events {
             entries.truncate(fitting);
         }
         if whole >= asked || entries.len() < whole {
@@ -239,7 +251,7 @@ impl Feed {
         if let Some(last) = entries.last() {
             state.position = last.id;
         }
-        let keep = self.want == Want::Events;
+        let keep = state.want != Want::Kinds;
         let event = |entry: Entry| Event {
             id: entry.id,
             kind: entry.kind,
@@ -281,6 +293,17 @@ impl Feed {
 }
 
 impl State {
+    /// Counts what a listener of [`Want::Few`] gets; more than a few, or a batch without its events, and it gets no more bytes.
+    fn want_less(&mut self, bytes: Option<usize>) {
+        if self.want != Want::Few {
+            return;
+        }
+        match bytes.and_then(|bytes| self.few.checked_sub(bytes)) {
+            Some(left) => self.few = left,
+            None => self.want = Want::Kinds,
+        }
+    }
+
     fn fall_behind(&mut self, reason: Reason) {
         self.behind.get_or_insert(reason);
     }

@@ -14,7 +14,7 @@ use relevo_shared::store::{HistoryLength, Settled, StoredTask};
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
-use super::wait::{self, Over};
+use super::wait::{self, Awaited, Over};
 use super::{read_visible, until_answered};
 use crate::auth::Permit;
 use crate::error::ApiError;
@@ -124,7 +124,12 @@ async fn await_end(
 ) -> Result<Task, ApiError> {
     let seat = services.drain.seat();
     let limit = Instant::now() + services.settings.cancel.wait;
-    let over = wait::turn(services, listener, stored.number, false, limit, &seat).await?;
+    let mut awaited = Awaited {
+        number: stored.number,
+        interrupted: false,
+        task: None,
+    };
+    let over = wait::turn(services, listener, &mut awaited, limit, &seat).await?;
     let deadline = call.deadline.max(Instant::now() + services.settings.redis.timeout);
     let after = wait::read(services, stored.task, HistoryLength::All, deadline).await?;
     let running = over == Over::Time && after.live == stored.live;

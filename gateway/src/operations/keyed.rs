@@ -148,6 +148,7 @@ pub(super) async fn attach(
         number,
         listener: Some(listener),
         opening,
+        fresh: false,
     })))
 }
 

@@ -1,12 +1,12 @@
 //! SendMessage: submits a turn and answers when it has ended, or at once when the client wants that.
 
-use a2a::SendMessageResponse;
+use a2a::{SendMessageResponse, Task};
 use relevo_shared::domain::event::with_turn_facts;
 use relevo_shared::store::HistoryLength;
 use serde_json::{Map, Value};
 
 use super::submit::{Accepted, Sent, submit};
-use super::wait::{self, Over};
+use super::wait::{self, Awaited, Over};
 use crate::auth::Permit;
 use crate::error::ApiError;
 use crate::hub::Want;
@@ -21,15 +21,21 @@ pub(crate) async fn send_message(
     request: SendMessage,
 ) -> Result<SendMessageResponse, ApiError> {
     let history = request.history;
-    let want = (!request.return_immediately).then_some(Want::Kinds);
+    let want = (!request.return_immediately).then_some(Want::Few);
     let accepted = match submit(services, permit.principal(), call, request, want).await? {
         Sent::Answered(opening) => return Ok(SendMessageResponse::Task(limited(opening.task, history))),
         Sent::Accepted(accepted) => *accepted,
+    };
+    let mut awaited = Awaited {
+        number: accepted.number,
+        interrupted: true,
+        task: accepted.fold(),
     };
     let Accepted {
         number,
         listener,
         opening,
+        ..
     } = accepted;
     let Some(mut listener) = listener else {
         return Ok(SendMessageResponse::Task(limited(opening.task, history)));
@@ -38,9 +44,14 @@ pub(crate) async fn send_message(
     let limit = call.received + services.settings.send.max_wait;
     // The turn was taken: an error from here on must not read as if it was not.
     let taken = |error: ApiError| error.may_have_submitted(opening.cursor.task);
-    let over = wait::turn(services, &mut listener, number, true, limit, &seat)
+    let over = wait::turn(services, &mut listener, &mut awaited, limit, &seat)
         .await
         .map_err(taken)?;
+    if let (Over::Turn, Some(fold)) = (over, awaited.task) {
+        let Task { id, context_id, .. } = opening.task;
+        let task = fold.into_state().into_task(id, context_id, Vec::new());
+        return Ok(SendMessageResponse::Task(limited(task, history)));
+    }
     // The wait may have used the call's own time up; reading the answer has as much again.
     let deadline = tokio::time::Instant::now() + services.settings.gateway.request_timeout;
     let stored = wait::read(services, opening.cursor.task, history, deadline)
@@ -57,7 +68,7 @@ pub(crate) async fn send_message(
 }
 
 /// A task with no more history than was asked for.
-fn limited(mut task: a2a::Task, limit: HistoryLength) -> a2a::Task {
+fn limited(mut task: Task, limit: HistoryLength) -> Task {
     if let (HistoryLength::Latest(limit), Some(history)) = (limit, &mut task.history) {
         let excess = history
             .len()

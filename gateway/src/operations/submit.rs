@@ -6,13 +6,12 @@
 use a2a::{Message, StreamResponse, Task, TaskState, TaskStatus};
 use bytes::Bytes;
 use relevo_shared::domain::event::{self, Event, timestamp};
-use relevo_shared::domain::fold::Folded;
+use relevo_shared::domain::fold::{Fold, Folded};
 use relevo_shared::domain::reason::FailReason;
 use relevo_shared::domain::record::{TurnRecord, VERSION};
 use relevo_shared::domain::wire;
-use relevo_shared::ids::{Cursor, EntryId, Nonce, Partition, TaskId, TurnId};
+use relevo_shared::ids::{Cursor, EntryId, Nonce, TaskId, TurnId};
 use relevo_shared::platform::entropy;
-use relevo_shared::platform::tasks::{self, Kind};
 use relevo_shared::store::{Refused, Reservation, StoredTask, Submit, Submitted, millis};
 
 use super::{keyed, read_visible, until_answered};
@@ -44,6 +43,17 @@ pub(super) struct Accepted {
     pub(super) listener: Option<Listener>,
     /// The task at the turn's first entry.
     pub(super) opening: Opening,
+    /// Whether that is all there is of the task: it has just begun.
+    pub(super) fresh: bool,
+}
+
+impl Accepted {
+    /// What the listener hears is to be folded into this; of an older task more would have to be known.
+    pub(super) fn fold(&self) -> Option<Fold> {
+        let opening = &self.opening;
+        self.fresh
+            .then(|| Fold::begin(opening.cursor.entry, self.number, opening.task.clone()))
+    }
 }
 
 /// A task at one entry of its journal.
@@ -143,6 +153,7 @@ async fn new_task(
                 number,
                 listener,
                 opening,
+                fresh: true,
             })))
         }
         // A repeat may still submit the ids of the key: the refusal is a task of its own.
@@ -219,6 +230,7 @@ async fn follow_up(
                     number,
                     listener,
                     opening,
+                    fresh: false,
                 })));
             }
             Submitted::Changed => {}
@@ -297,27 +309,9 @@ async fn send(services: &Services, call: &Call, submit: &Submit<'_>) -> Result<S
         );
         services.admission.submitted();
         services.clock.learn(now);
-        ring(
-            services,
-            submit.record.pool.clone(),
-            submit.record.task.partition(),
-            now,
-        );
+        services.ringer.ring(record.pool.clone(), record.task.partition(), now);
     }
     Ok(answer)
-}
-
-/// Rings without keeping the caller waiting; a lost bell costs a second.
-fn ring(services: &Services, pool: String, partition: Partition, now: u64) {
-    let store = services.store.clone();
-    tasks::spawn(&services.tasks, "ring", Kind::BestEffort, async move {
-        if let Err(error) = store.ring(&pool, partition, now).await {
-            tracing::debug!(
-                error = &error as &dyn std::error::Error,
-                "the bell was not rung; the janitor will"
-            );
-        }
-    });
 }
 
 /// The same turn under other ids.

@@ -6,7 +6,7 @@ use relevo_shared::domain::event::{self, Event, agent_message};
 use relevo_shared::domain::fold::{Entry, Fold, Folded};
 use relevo_shared::domain::position::trim_below;
 use relevo_shared::domain::state::End;
-use relevo_shared::ids::{EntryId, LeaseToken, Nonce, WorkerId};
+use relevo_shared::ids::{Cursor, EntryId, LeaseToken, Nonce, WorkerId};
 use relevo_shared::platform::entropy;
 use relevo_shared::store::{Batch, EmitReply, Finish, Keep, NewEvent, Open, Store, Take, Taken};
 use relevo_testkit::poll;
@@ -74,7 +74,7 @@ impl Turn {
             }
             None => Folded::new_task(&taken.record),
         };
-        let fold = Fold::resume(taken.last, taken.number, state, None);
+        let fold = Fold::resume(taken.last, taken.number, state.clone(), Some((taken.first, state)));
         Self {
             store,
             prev: taken.last,
@@ -127,7 +127,7 @@ impl Turn {
                 .apply(&Entry {
                     id: self.prev.after(place, nonce),
                     kind: event.kind,
-                    bytes: event.bytes.clone(),
+                    bytes: event.bytes.to_vec(),
                 })
                 .unwrap();
             new.push(event);
@@ -184,6 +184,25 @@ impl Turn {
     pub async fn say(&mut self, text: &str) {
         let event = self.saying(text);
         self.emit(vec![event]).await;
+    }
+
+    /// A message of its own, before the one that the turn ends with.
+    pub async fn say_apart(&mut self, text: &str) {
+        let message = agent_message(&self.taken.record, "apart", text);
+        let event = self.status(TaskState::Working, Some(message), Class::Normal);
+        self.emit(vec![event]).await;
+    }
+
+    /// Begins anew, as a second attempt does.
+    pub async fn begin_anew(&mut self) {
+        let valid = Cursor {
+            task: self.taken.record.task,
+            entry: self.taken.first,
+        };
+        let boundary = event::boundary(&self.taken.record, 2, valid, self.now());
+        let (new, nonce) = self.folded(vec![boundary]);
+        let reply = self.store.emit(&self.batch(&new, nonce, Open::Boundary)).await.unwrap();
+        self.done(&reply);
     }
 
     /// AUTH_REQUIRED in the middle of the turn.

@@ -25,6 +25,68 @@ async fn a_blocking_call_is_answered_when_its_turn_has_ended() {
 }
 
 #[tokio::test]
+async fn a_short_answer_of_a_new_task_is_what_was_heard_and_a_long_one_is_read() {
+    let world = world(&[]).await;
+    let client = world.gateway.client();
+    let reads = async || {
+        world
+            .gateway
+            .metric("relevo_store_script_seconds_count{outcome=\"task\",script=\"read_task\"}")
+            .await
+    };
+    // What is heard of a batch of more than 16 KiB is only that it is there; of several, 32 KiB are kept.
+    for (pieces, size, read) in [(3, 10, 0.0), (1, 20 << 10, 1.0), (5, 10 << 10, 1.0)] {
+        let before = reads().await;
+        let (answer, ()) = tokio::join!(client.call("SendMessage", message("hi")), async {
+            let mut turn = world.hand.take().await;
+            for _ in 0..pieces {
+                turn.say(&"x".repeat(size)).await;
+            }
+            turn.finish(End::Completed, "end").await;
+        });
+        assert_eq!(reads().await - before, read, "{pieces} pieces of {size} bytes");
+        let task = &answer["task"];
+        let text = task["status"]["message"]["parts"][0]["text"].as_str().unwrap();
+        assert_eq!(text.len(), pieces * size + 3);
+        assert_eq!(client.task(task["id"].as_str().unwrap()).await, *task);
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_was_heard_has_no_more_history_than_was_asked_for() {
+    let world = world(&[]).await;
+    let client = world.gateway.client();
+    for (length, messages) in [(0, None), (1, Some(1)), (9, Some(2))] {
+        let mut params = message("hi");
+        params["configuration"] = json!({ "historyLength": length });
+        let (answer, ()) = tokio::join!(client.call("SendMessage", params), async {
+            let mut turn = world.hand.take().await;
+            turn.say_apart("one").await;
+            turn.finish(End::Completed, "two").await;
+        });
+        let task = &answer["task"];
+        assert_eq!(task["history"].as_array().map(Vec::len), messages, "{task}");
+        assert_eq!(task["status"]["message"]["parts"][0]["text"], "two");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_began_anew_is_heard_without_what_is_void() {
+    let world = world(&[]).await;
+    let client = world.gateway.client();
+    let (answer, ()) = tokio::join!(client.call("SendMessage", message("hi")), async {
+        let mut turn = world.hand.take().await;
+        turn.say("void ").await;
+        turn.begin_anew().await;
+        turn.say("one ").await;
+        turn.finish(End::Completed, "two").await;
+    });
+    let task = &answer["task"];
+    assert_eq!(task["status"]["message"]["parts"][0]["text"], "one two");
+    assert_eq!(client.task(task["id"].as_str().unwrap()).await, *task);
+}
+
+#[tokio::test]
 async fn an_immediate_call_is_answered_before_its_turn_runs() {
     let world = world(&[]).await;
     let mut params = message("hi");

@@ -192,9 +192,14 @@ impl Fold {
     /// # Errors
     /// [`FoldError`] when it is not a task.
     pub fn first(entry: &Entry) -> Result<Self, FoldError> {
-        let StreamResponse::Task(task) = parse(entry)? else {
+        let StreamResponse::Task(task) = parse(entry.id, &entry.bytes)? else {
             return Err(FoldError::NoTask);
         };
+        Ok(Self::begin(entry.id, entry.kind.turn, task))
+    }
+
+    /// Begins with the task that the first entry of a journal, or of a turn, shows.
+    pub fn begin(at: EntryId, turn: u32, task: Task) -> Self {
         let state = Folded {
             v: 1,
             status: task.status,
@@ -202,12 +207,12 @@ impl Fold {
             messages: task.history.unwrap_or_default(),
             metadata: task.metadata.unwrap_or_default(),
         };
-        Ok(Self {
-            at: entry.id,
-            turn: entry.kind.turn,
-            base: Some((entry.id, state.clone())),
+        Self {
+            at,
+            turn,
+            base: Some((at, state.clone())),
             state,
-        })
+        }
     }
 
     /// Goes on from a snapshot. `base` is the state at the current turn's first event, where the caller knows it.
@@ -240,7 +245,15 @@ impl Fold {
     /// # Errors
     /// [`FoldError`]; the fold is unchanged then.
     pub fn apply(&mut self, entry: &Entry) -> Result<(), FoldError> {
-        self.apply_event(entry.id, entry.kind, parse(entry)?)
+        self.apply_bytes(entry.id, entry.kind, &entry.bytes)
+    }
+
+    /// Folds one entry in, wherever its bytes come from.
+    ///
+    /// # Errors
+    /// [`FoldError`]; the fold is unchanged then.
+    pub fn apply_bytes(&mut self, id: EntryId, kind: Kind, bytes: &[u8]) -> Result<(), FoldError> {
+        self.apply_event(id, kind, parse(id, bytes)?)
     }
 
     /// Folds one event in whose bytes need not be read again.
@@ -292,8 +305,8 @@ impl Fold {
     }
 }
 
-fn parse(entry: &Entry) -> Result<StreamResponse, FoldError> {
-    serde_json::from_slice(&entry.bytes).map_err(|source| FoldError::Corrupt { id: entry.id, source })
+fn parse(id: EntryId, bytes: &[u8]) -> Result<StreamResponse, FoldError> {
+    serde_json::from_slice(bytes).map_err(|source| FoldError::Corrupt { id, source })
 }
 
 #[cfg(test)]

@@ -19,13 +19,26 @@ impl Store {
     /// # Errors
     /// [`StoreError`]; callers may ignore it, the janitor rings within a second.
     pub async fn ring(&self, pool: &str, partition: Partition, now: u64) -> Result<(), StoreError> {
+        self.ring_all(pool, &[(partition, now)]).await
+    }
+
+    /// The same for several partitions, each with its own time.
+    ///
+    /// # Errors
+    /// [`StoreError`]; callers may ignore it, the janitor rings within a second.
+    pub async fn ring_all(&self, pool: &str, partitions: &[(Partition, u64)]) -> Result<(), StoreError> {
         let mut ring = command("ZADD");
-        ring.arg(self.keys().bell(pool)).arg("NX").arg(now).arg(partition.0);
+        ring.arg(self.keys().bell(pool)).arg("NX");
+        for (partition, since) in partitions {
+            ring.arg(since).arg(partition.0);
+        }
         match self.one("ZADD", LANE, &ring).await {
             // A full Redis refuses the plain command, but accepted turns must go on: they are what frees memory.
             Err(error) if error.is_full() => {
                 let mut args = Args::new();
-                args.number(u64::from(partition.0)).number(now);
+                for (partition, since) in partitions {
+                    args.number(*since).number(u64::from(partition.0));
+                }
                 let rung = self.run_on(Name::Ring, LANE, &self.keys().bell(pool), &args).await?;
                 if rung.tag == "RUNG" {
                     Ok(())

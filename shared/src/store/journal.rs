@@ -1,6 +1,7 @@
 //! Journals: appended by `emit` and `finish` under the fence, read by position.
 
 use a2a::{Message, TaskState};
+use bytes::Bytes;
 use redis::Value;
 
 use super::connection::command;
@@ -24,7 +25,7 @@ pub struct NewEvent {
     /// What it means.
     pub kind: Kind,
     /// The bytes that everyone receives.
-    pub bytes: Vec<u8>,
+    pub bytes: Bytes,
     /// The time of the status that it brings (ms), by which tasks are listed; none without a status.
     pub status_at: Option<u64>,
 }
@@ -42,7 +43,7 @@ impl NewEvent {
                 turn,
                 class: event.class,
             },
-            bytes,
+            bytes: bytes.into(),
             status_at: event::status_time(&event.body),
         }
     }

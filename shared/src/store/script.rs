@@ -131,11 +131,12 @@ impl Scripts {
     }
 }
 
-/// The arguments of a call.
+/// The arguments of a call, one after the other in one buffer.
 #[derive(Debug, Default)]
 pub(crate) struct Args {
-    values: Vec<Vec<u8>>,
-    bytes: usize,
+    bytes: Vec<u8>,
+    /// Where each value ends.
+    ends: Vec<usize>,
     listed: usize,
 }
 
@@ -152,10 +153,16 @@ impl Args {
     }
 
     pub(crate) fn push(&mut self, value: impl AsRef<[u8]>) -> &mut Self {
-        let value = value.as_ref();
-        self.bytes += value.len();
-        self.values.push(value.to_vec());
+        self.bytes.extend_from_slice(value.as_ref());
+        self.ends.push(self.bytes.len());
         self
+    }
+
+    fn values(&self) -> impl Iterator<Item = &[u8]> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts
+            .zip(&self.ends)
+            .map(|(from, to)| self.bytes.get(from..*to).unwrap_or_default())
     }
 
     /// Adds a value of a list that the script takes in pieces.
@@ -166,8 +173,8 @@ impl Args {
 
     /// Refuses what would hold up everyone for too long.
     fn fit(&self, name: Name) -> Result<(), StoreError> {
-        let fixed = self.values.len() - self.listed;
-        let large = self.listed > MAX_LISTED || self.bytes > MAX_BYTES;
+        let fixed = self.ends.len() - self.listed;
+        let large = self.listed > MAX_LISTED || self.bytes.len() > MAX_BYTES;
         if fixed > MAX_VALUES || (large && !name.is_end()) {
             let rule = format!(
                 "{} takes at most {MAX_VALUES} values, {MAX_LISTED} list items and {MAX_BYTES} bytes",
@@ -189,10 +196,10 @@ impl Args {
 
 fn command(verb: &str, script: &str, key: &str, args: &Args) -> redis::Cmd {
     #[expect(clippy::disallowed_methods, reason = "only the store speaks Redis")]
-    let mut command = redis::cmd(verb);
-    command.arg(script).arg(1).arg(key);
-    for value in &args.values {
-        command.arg(value.as_slice());
+    let mut command = redis::Cmd::with_capacity(args.ends.len() + 4, args.bytes.len() + script.len() + key.len() + 16);
+    command.arg(verb).arg(script).arg(1).arg(key);
+    for value in args.values() {
+        command.arg(value);
     }
     command
 }

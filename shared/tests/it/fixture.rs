@@ -489,7 +489,7 @@ impl Running {
             let entry = Entry {
                 id: self.prev.after(n, nonce),
                 kind: event.kind,
-                bytes: event.bytes.clone(),
+                bytes: event.bytes.to_vec(),
             };
             self.fold.apply(&entry).unwrap();
         }

@@ -17,6 +17,8 @@ use super::write::back_off;
 use crate::agent::Agent;
 use crate::metrics::WorkerMetrics;
 
+/// Most turns of one take: each costs a token, whether there is a turn for it or not.
+const MOST_TAKEN: usize = 16;
 /// How long one wait for the bell lasts. A worker that dies meanwhile swallows one bell at the most; the janitor rings again.
 const BELL_WAIT: Duration = Duration::from_secs(2);
 
@@ -117,10 +119,10 @@ impl Worker {
         partition: Partition,
         first: OwnedSemaphorePermit,
     ) -> Result<(), StoreError> {
-        // At most a quarter of what is free, so that one partition does not starve the others.
+        // At most a quarter of what is free, so that one partition does not starve the others. A partition that has more rings again.
         let free = self.slots.available_permits() + 1;
         let mut permits = vec![first];
-        while permits.len() < free.div_ceil(4) {
+        while permits.len() < free.div_ceil(4).min(MOST_TAKEN) {
             match Arc::clone(&self.slots).try_acquire_owned() {
                 Ok(permit) => permits.push(permit),
                 Err(_) => break,

@@ -23,6 +23,8 @@ use crate::agent::{CancelToken, Outcome, StopReason, Turn};
 
 mod settle;
 
+/// How many items of the agent are heard at once.
+const HEARD: usize = 16;
 /// How long events wait for company before they are written.
 const BATCH_WAIT: Duration = Duration::from_millis(3);
 
@@ -182,8 +184,12 @@ impl TurnRun {
         let shutdown = self.worker.tasks.shutdown().clone();
         let mut hand_over = std::pin::pin!(self.worker.hand_over.clone().wait());
         let mut flush_at = Instant::now() + BATCH_WAIT;
+        let mut said = Vec::with_capacity(HEARD);
         loop {
-            let authority = Instant::now() + self.authority_left();
+            let mut alarm = overdue.min(Instant::now() + self.authority_left());
+            if !self.draft.is_empty() {
+                alarm = alarm.min(flush_at);
+            }
             tokio::select! {
                 biased;
                 changed = self.news.changed() => match (changed, *self.news.borrow()) {
@@ -192,31 +198,39 @@ impl TurnRun {
                     (Ok(()), news) if news.canceled => return Some(Attempt::Canceled),
                     (Ok(()), _) => {}
                 },
-                () = tokio::time::sleep_until(authority) => {
+                () = &mut hand_over => return Some(Attempt::Draining),
+                () = shutdown.aborted() => return Some(Attempt::Draining),
+                () = tokio::time::sleep_until(alarm) => {
+                    let now = Instant::now();
                     if self.authority_left().is_zero() {
                         return Some(Attempt::Unsure);
                     }
-                }
-                () = &mut hand_over => return Some(Attempt::Draining),
-                () = shutdown.aborted() => return Some(Attempt::Draining),
-                () = tokio::time::sleep_until(overdue) => return Some(Attempt::Overdue),
-                () = tokio::time::sleep_until(flush_at), if !self.draft.is_empty() => {
-                    if let Some(over) = self.flush().await {
+                    if now >= overdue {
+                        return Some(Attempt::Overdue);
+                    }
+                    if now >= flush_at && !self.draft.is_empty()
+                        && let Some(over) = self.flush().await
+                    {
                         return Some(over);
                     }
                 }
-                item = items.recv() => {
-                    let over = match item? {
-                        Item::Session { items, written } => self.write_session(items, written).await,
-                        Item::Output(output) => {
-                            if self.draft.is_empty() {
-                                flush_at = Instant::now() + BATCH_WAIT;
+                count = items.recv_many(&mut said, HEARD) => {
+                    if count == 0 {
+                        return None;
+                    }
+                    for item in said.drain(..) {
+                        let over = match item {
+                            Item::Session { items, written } => self.write_session(items, written).await,
+                            Item::Output(output) => {
+                                if self.draft.is_empty() {
+                                    flush_at = Instant::now() + BATCH_WAIT;
+                                }
+                                self.say(output).await
                             }
-                            self.say(output).await
+                        };
+                        if over.is_some() {
+                            return over;
                         }
-                    };
-                    if over.is_some() {
-                        return over;
                     }
                 }
             }

@@ -19,11 +19,12 @@ if c[4] and c[4] ~= '' and ARGV[14] ~= '1' then
   return { 'CANCELLED' }
 end
 
-open_attempt(open, P .. 'turn:' .. turn, task, t, P .. 'sess:' .. ctx .. ':' .. ARGV[at + 2 * tonumber(ARGV[at]) + 1])
+if open == 'boundary' then -- what any other opening would note of the turn goes with the turn in this very step
+  open_attempt(open, P .. 'turn:' .. turn, task, t, P .. 'sess:' .. ctx .. ':' .. ARGV[at + 2 * tonumber(ARGV[at]) + 1])
+end
 local last = append(task, prev, nonce, at)
-local q = redis.call('HMGET', P .. 'turn:' .. turn, 'e', 'q')
 release({
-  ctx = ctx, turn = turn, task = task, entry = q[1] or '', queue = q[2] or '', class = class, state = state,
+  ctx = ctx, turn = turn, task = task, class = class, state = state,
   snapshot = snapshot, last = last, stamp = stamp, minid = ARGV[15], keep = 16, history = 20, base = t[5],
 })
 index(t[3], ctx, task, t[2], state, stamp)

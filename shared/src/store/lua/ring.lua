@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
 -- Rings a bell when memory is full; otherwise a plain ZADD does it.
 -- KEYS    1 the bell of a pool
--- ARGV    1 partition, 2 Redis ms
+-- ARGV    pairs of Redis ms and partition
 -- DERIVES
 -- RETURNS RUNG
 -- USES
-redis.call('ZADD', KEYS[1], 'NX', ARGV[2], ARGV[1])
+redis.call('ZADD', KEYS[1], 'NX', unpack(ARGV))
 return { 'RUNG' }

@@ -15,15 +15,17 @@ local publish, ctx, turn, prev, task = ARGV[1], ARGV[2], ARGV[3], ARGV[7], ARGV[
 local stamp, state = ARGV[12], ARGV[13]
 local at = 24 + tonumber(ARGV[23])
 local t = redis.call('HMGET', P .. 'task:' .. task, 'state', 'scope', 'base')
-local r = redis.call('HMGET', P .. 'turn:' .. turn, 'q', 'r')
 
-if ARGV[21] ~= '' and r[2] then
-  redis.call('XADD', P .. 'turns:dead', 'MAXLEN', '~', ARGV[22], '*', 't', turn, 'k', task, 'x', ctx, 'reason', ARGV[21],
-    'r', r[2])
+if ARGV[21] ~= '' then
+  local record = redis.call('HGET', P .. 'turn:' .. turn, 'r')
+  if record then
+    redis.call('XADD', P .. 'turns:dead', 'MAXLEN', '~', ARGV[22], '*', 't', turn, 'k', task, 'x', ctx, 'reason', ARGV[21],
+      'r', record)
+  end
 end
 local last = append(task, prev, ARGV[11], at)
 release({
-  ctx = ctx, turn = turn, task = task, entry = ARGV[6], queue = r[1] or '', class = ARGV[15], state = state,
+  ctx = ctx, turn = turn, task = task, class = ARGV[15], state = state,
   snapshot = ARGV[14], last = last, stamp = stamp, minid = ARGV[16], keep = 17, history = 23, base = t[3],
 })
 index(t[2], ctx, task, t[1], state, stamp)

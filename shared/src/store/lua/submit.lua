@@ -68,7 +68,7 @@ index(scope, ctx, task, t[7], state, stamp)
 if prev ~= '' then
   redis.call('ZREM', P .. 'retain', 't:' .. task, 'c:' .. ctx, 'j:' .. task)
   announce(publish, task, prev, first, at)
-else
+elseif live then
   -- Nobody can wait for a task that did not exist: no doorbell.
   redis.call('ZREM', P .. 'retain', 'c:' .. ctx)
 end

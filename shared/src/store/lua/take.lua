@@ -14,8 +14,11 @@ local server = not redis.call('HGET', KEYS[1], 'run') and run_id()
 local out = {}
 local unreadable -- an error that must not cost the turns that are leased already
 
-local function turn_row(turn, ctx, token, epoch, queue, canceled, before)
-  local r = redis.call('HMGET', P .. 'turn:' .. turn, 'r', 'k', 'n', 'charged', 'handbacks', 'opened', 'f')
+local function read_turn(turn)
+  return redis.call('HMGET', P .. 'turn:' .. turn, 'r', 'k', 'n', 'charged', 'handbacks', 'opened', 'f', 'e', 'q')
+end
+
+local function turn_row(turn, r, ctx, token, epoch, queue, canceled, before)
   local t = redis.call('HMGET', P .. 'task:' .. r[2], 'last', 'snap', 'base')
   out[#out + 1] = { turn, ctx, token, epoch, r[1], r[3], r[4] or '0', r[5] or '0', r[6] or '0', r[7], t[1] or '',
     t[3] or t[2] or '', queue, canceled and '1' or '', before }
@@ -23,8 +26,8 @@ end
 
 local function lease(queue, entry, turn, ctx)
   local c = redis.call('HMGET', P .. 'ctx:' .. ctx, 'turn', 'ep', 'tok', 'cancel')
-  local r = redis.call('HMGET', P .. 'turn:' .. turn, 'e', 'q', 'k')
-  if c[1] ~= turn or r[1] ~= entry or r[2] ~= queue or not r[3] then
+  local r = read_turn(turn)
+  if c[1] ~= turn or r[8] ~= entry or r[9] ~= queue or not r[2] then
     redis.call('XACK', P .. queue, 'workers', entry)
     redis.call('XDEL', P .. queue, entry)
     return
@@ -36,7 +39,7 @@ local function lease(queue, entry, turn, ctx)
   local epoch = int(math.max((tonumber(c[2]) or 0) + 1, now))
   redis.call('HSET', P .. 'ctx:' .. ctx, 'ep', epoch, 'pep', c[2] or '', 'tok', token, 'until', expires, 'wk', worker)
   redis.call('ZADD', P .. 'due', expires, ctx)
-  turn_row(turn, ctx, token, epoch, queue, c[4] and c[4] ~= '', c[2] or '')
+  turn_row(turn, r, ctx, token, epoch, queue, c[4] and c[4] ~= '', c[2] or '')
 end
 
 local function field(values, name)
@@ -77,7 +80,7 @@ if ARGV[5] == '1' then
     read(queue, ARGV[7], '0', function(from, entry, turn, ctx)
       local c = redis.call('HMGET', P .. 'ctx:' .. ctx, 'turn', 'ep', 'tok', 'cancel', 'pep')
       if c[1] == turn and c[3] and mine[c[3]] then
-        turn_row(turn, ctx, c[3], c[2], from, c[4] and c[4] ~= '', c[5] or '')
+        turn_row(turn, read_turn(turn), ctx, c[3], c[2], from, c[4] and c[4] ~= '', c[5] or '')
       end
     end)
   end

@@ -96,7 +96,7 @@ fn a_first_attempt_opens_with_working_and_a_later_one_with_a_boundary() {
         (later.open, later.events[0].kind.class),
         (Open::Boundary, Class::Boundary)
     );
-    let text = String::from_utf8(later.events[0].bytes.clone()).unwrap();
+    let text = String::from_utf8(later.events[0].bytes.to_vec()).unwrap();
     assert!(text.contains(r#""attempt":3"#) && text.contains("1-5"), "{text}");
 }
 

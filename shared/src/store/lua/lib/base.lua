@@ -5,5 +5,5 @@ local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 
 -- Numbers become text here: Lua's own conversion loses digits above 10^14.
 local function int(n)
-  return string.format('%.0f', n)
+  return string.format('%d', n)
 end

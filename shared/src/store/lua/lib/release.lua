@@ -1,5 +1,5 @@
 -- Ends a turn: stores the result, frees the context and the queue entry, sets retention. All checks are the caller's.
--- f: publish, ctx, turn, task, entry, queue (stream key suffix), class, state, snapshot, last, stamp, minid,
+-- f: ctx, turn, task, class, state, snapshot, last, stamp, minid, base (whether the task has one),
 --    keep (place of four numbers of ms in ARGV: task, context, journal, turn), history (place of a count in ARGV, then items)
 local function release(f)
   local hash = P .. 'task:' .. f.task
@@ -14,18 +14,18 @@ local function release(f)
   if f.minid ~= '' then
     redis.call('XTRIM', P .. 'ev:' .. f.task, 'MINID', f.minid)
   end
-  if f.entry ~= '' then
-    redis.call('XACK', P .. f.queue, 'workers', f.entry)
-    redis.call('XDEL', P .. f.queue, f.entry)
+  local turn = P .. 'turn:' .. f.turn
+  local r = redis.call('HMGET', turn, 'f', 'n', 's', 'e', 'q')
+  if r[4] and r[4] ~= '' then
+    redis.call('XACK', P .. r[5], 'workers', r[4])
+    redis.call('XDEL', P .. r[5], r[4])
+  end
+  if r[3] then
+    redis.call('ZREM', P .. 'q:' .. r[3], f.turn)
   end
   -- What is left of the turn answers a repeated submit.
-  local turn = P .. 'turn:' .. f.turn
-  local first = redis.call('HMGET', turn, 'f', 'n', 's')
-  if first[3] then
-    redis.call('ZREM', P .. 'q:' .. first[3], f.turn)
-  end
   redis.call('DEL', turn)
-  redis.call('HSET', turn, 'f', first[1] or '', 'n', first[2] or '')
+  redis.call('HSET', turn, 'f', r[1] or '', 'n', r[2] or '')
   redis.call('PEXPIRE', turn, ARGV[f.keep + 3])
   redis.call('HSET', P .. 'ctx:' .. f.ctx, 'turn', '', 'tok', '', 'until', '0', 'cancel', '', 'at', '')
   redis.call('ZREM', P .. 'due', f.ctx)
