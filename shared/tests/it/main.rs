@@ -22,6 +22,7 @@ mod janitor;
 mod large;
 mod laws;
 mod listing;
+mod lost;
 mod once;
 mod probe;
 mod record;
