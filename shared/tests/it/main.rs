@@ -23,6 +23,7 @@ mod large;
 mod laws;
 mod listing;
 mod lost;
+mod mutants;
 mod once;
 mod probe;
 mod record;

@@ -203,4 +203,42 @@ impl Model {
             self.tasks.get_mut(&live.record.task).unwrap().entries += 1;
         }
     }
+
+    /// A turn was accepted.
+    pub fn accept(&mut self, context: usize, record: TurnRecord, first: EntryId, number: u32) {
+        if record.new_task {
+            self.made.push(record.task);
+        }
+        let task = self.tasks.entry(record.task).or_insert_with(|| Task {
+            context,
+            state: TaskState::Submitted,
+            terminal: false,
+            entries: 0,
+            number: 0,
+            history: Vec::new(),
+            answer: String::new(),
+            last: first,
+        });
+        task.state = TaskState::Submitted;
+        task.entries += 1;
+        task.number += 1;
+        assert_eq!((number, first.seq), (task.number, task.entries));
+        let answer = std::mem::take(&mut task.answer);
+        task.history.extend(Some(answer).filter(|text| !text.is_empty()));
+        task.history.push("hello".to_owned());
+        self.latest[context] = Some(record.task);
+        self.accepted.push((record.clone(), first, number));
+        self.queues[MAIN].push_back(context);
+        self.live[context] = Some(Live {
+            record,
+            stage: Stage::Queued,
+            lease: None,
+            charged: 0,
+            handbacks: 0,
+            opened: 0,
+            begun: false,
+            canceled: false,
+            said: String::new(),
+        });
+    }
 }

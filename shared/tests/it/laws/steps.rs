@@ -10,7 +10,7 @@ use relevo_shared::platform::entropy;
 use relevo_shared::store::{Batch, EmitReply, Held, Keep, LeaseClient, Settled, Submitted, Taken};
 
 use super::met::Pair;
-use super::model::{FIRST, Judged, LAST, Live, MAIN, Stage, Task, Written};
+use super::model::{FIRST, Judged, LAST, Live, MAIN, Stage, Written};
 use super::{ATTEMPTS, CONTEXTS, HANDBACKS, LIMIT, ONLY, Walk};
 use crate::fixture::{Running, TTL, token, worker};
 
@@ -102,40 +102,7 @@ impl Walk {
             panic!("{submitted:?}")
         };
         self.met.count_if(self.purged, Pair::PurgeThenSubmit);
-        if follow.is_none() {
-            self.model.made.push(record.task);
-        }
-        let task = self.model.tasks.entry(record.task).or_insert_with(|| Task {
-            context,
-            state: TaskState::Submitted,
-            terminal: false,
-            entries: 0,
-            number: 0,
-            history: Vec::new(),
-            answer: String::new(),
-            last: first,
-        });
-        task.state = TaskState::Submitted;
-        task.entries += 1;
-        task.number += 1;
-        assert_eq!((number, first.seq), (task.number, task.entries));
-        let answer = std::mem::take(&mut task.answer);
-        task.history.extend(Some(answer).filter(|text| !text.is_empty()));
-        task.history.push("hello".to_owned());
-        self.model.latest[context] = Some(record.task);
-        self.model.accepted.push((record.clone(), first, number));
-        self.model.queues[MAIN].push_back(context);
-        self.model.live[context] = Some(Live {
-            record,
-            stage: Stage::Queued,
-            lease: None,
-            charged: 0,
-            handbacks: 0,
-            opened: 0,
-            begun: false,
-            canceled: false,
-            said: String::new(),
-        });
+        self.model.accept(context, record, first, number);
     }
 
     pub async fn submit_again(&mut self) {
