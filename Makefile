@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo dev bench test test-sdk chaos build check fmt fmt-check lint purity tidy doc bless deny deps deps-cc deps-redis deps-sdk rust ci
+.PHONY: help demo dev bench test test-sdk chaos mutants build check fmt fmt-check lint purity tidy doc bless deny deps deps-cc deps-redis deps-sdk rust ci
 
 # rustup's folder is not in the search path of a shell that was open before it was installed, and Debian keeps haproxy
 # in /usr/sbin, where ordinary users do not look.
@@ -43,6 +43,9 @@ test-sdk: rust deps-sdk build ## the A2A SDKs for Python, JavaScript and Rust ag
 
 chaos: rust deps build ## the long rounds that `test` leaves out: 2,000 conversations at once
 	cargo test $(LOCKED) -p relevo-loadtest --test cluster -- --ignored
+
+mutants: rust deps ## breaks each invariant in one line of a copy and asks the tests whether they notice
+	shared/tests/mutants/run
 
 # Tests of whole processes start the binaries beside them. Bins and tests in one command, so that dependencies are
 # built once, with the features of both.

@@ -66,8 +66,18 @@ struct Mode {
 struct Filter {
     /// How many bytes may still pass from server to client; `None` = all.
     passing: Option<usize>,
-    /// What happens to the next requests that contain these bytes, and to how many of them.
-    marked: Option<(Vec<u8>, usize, Fate)>,
+    marked: Option<Marked>,
+}
+
+/// Requests that contain some bytes, and what happens to them.
+#[derive(Debug)]
+struct Marked {
+    needle: Vec<u8>,
+    /// How many of them pass first.
+    passing: usize,
+    /// To how many of them it happens then.
+    times: usize,
+    fate: Fate,
 }
 
 /// What happens to a request.
@@ -185,6 +195,11 @@ impl FaultProxy {
         self.mark(needle, times, Fate::LosesReply);
     }
 
+    /// The same for one request that contains `needle`, after `passing` others.
+    pub fn lose_reply_after(&self, needle: &[u8], passing: usize) {
+        self.mark_after(needle, passing, 1, Fate::LosesReply);
+    }
+
     /// A request that contains `needle` reaches the server, and its connection passes no reply any more but stays open:
     /// the moment after the server's deed, held for as long as the client waits. It replaces what
     /// [`FaultProxy::lose_reply_to`] and its like have set.
@@ -212,8 +227,17 @@ impl FaultProxy {
     }
 
     fn mark(&self, needle: &[u8], times: usize, fate: Fate) {
+        self.mark_after(needle, 0, times, fate);
+    }
+
+    fn mark_after(&self, needle: &[u8], passing: usize, times: usize, fate: Fate) {
         assert!(!needle.is_empty(), "everything contains nothing");
-        self.control.filter().marked = Some((needle.to_vec(), times, fate));
+        self.control.filter().marked = Some(Marked {
+            needle: needle.to_vec(),
+            passing,
+            times,
+            fate,
+        });
     }
 
     /// How many replies [`FaultProxy::lose_reply_to`] has lost.
@@ -263,19 +287,26 @@ impl Filter {
 
     /// What happens to the request of which `fresh` came in, `recent` being what came just before it.
     fn fate(&mut self, recent: &mut Vec<u8>, fresh: &[u8]) -> Option<Fate> {
-        let Some((needle, times, fate)) = &mut self.marked else {
+        let Some(marked) = &mut self.marked else {
             recent.clear();
             return None;
         };
         recent.extend_from_slice(fresh);
-        let found = *times > 0 && recent.windows(needle.len()).any(|window| window == needle);
+        let needle = &marked.needle;
+        let found = recent.windows(needle.len()).any(|window| window == needle);
+        let passes = !found || marked.passing > 0 || marked.times == 0;
         if found {
-            *times -= 1;
+            let count = if marked.passing > 0 {
+                &mut marked.passing
+            } else {
+                &mut marked.times
+            };
+            *count = count.saturating_sub(1);
         }
         // What is kept is too short for the needle, so one occurrence is counted once.
         let kept = recent.len().min(needle.len() - 1);
         recent.drain(..recent.len() - kept);
-        found.then_some(*fate)
+        (!passes).then_some(marked.fate)
     }
 }
 

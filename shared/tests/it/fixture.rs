@@ -291,13 +291,18 @@ impl World {
     }
 
     pub fn janitor_with(&self, keep: Keep) -> Janitor {
+        Self::janitor_of(self.store.clone(), keep)
+    }
+
+    /// A janitor on another connection than the world's own.
+    pub fn janitor_of(store: Store, keep: Keep) -> Janitor {
         let settings = JanitorSettings {
             lease_ttl_ms: TTL,
             keep,
             pools: vec!["default".to_owned()],
         };
         let metrics = JanitorMetrics::register(&Registry::new()).unwrap();
-        Janitor::new(self.store.clone(), settings, metrics)
+        Janitor::new(store, settings, metrics)
     }
 
     /// A janitor's look at a partition, however recent the last one was.

@@ -12,8 +12,10 @@
 //! - counts: `unpack` fails above some thousand values; the store sends at most 1,000, and history goes in pieces.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
 
-use relevo_shared::store::SCRIPTS;
+use relevo_shared::store::{SCRIPTS, ScriptText};
 
 use crate::fixture::World;
 use crate::scenes::{self, Break, Run, Scene};
@@ -42,6 +44,10 @@ const MAY_FAIL: [&str; 5] = ["XREADGROUP", "XGROUP", "INFO", "XINFO", "PUBLISH"]
 
 /// XGROUP DELCONSUMER comes after `XINFO CONSUMERS` of the same group answered, in the same step.
 const PROVEN: [(&str, &str); 1] = [("sweep", "XGROUP")];
+
+fn writes(script: &ScriptText) -> bool {
+    !script.text.starts_with("#!lua flags=no-writes\n")
+}
 
 fn first_write(run: &Run) -> usize {
     let write = |(_, command, _): &(String, String, String)| !READS.contains(&command.as_str());
@@ -85,11 +91,7 @@ async fn a_script_that_is_broken_off_has_written_nothing_or_is_completed_by_a_re
         let halves = halves(&world, &scene);
         all.entry(scene.call.script).or_default().extend(halves);
     }
-    let writing: BTreeSet<&str> = SCRIPTS
-        .iter()
-        .filter(|s| !s.text.starts_with("#!lua flags=no-writes"))
-        .map(|s| s.name)
-        .collect();
+    let writing: BTreeSet<&str> = SCRIPTS.iter().filter(|s| writes(s)).map(|s| s.name).collect();
     assert_eq!(all.keys().copied().collect::<BTreeSet<_>>(), writing);
 
     // Where a break would leave a half, the next command is one that cannot fail there.
@@ -106,6 +108,55 @@ async fn a_script_that_is_broken_off_has_written_nothing_or_is_completed_by_a_re
     for script in ["cancel", "renew", "settle_due", "layout", "ring", "put_off"] {
         assert!(all[script].is_empty(), "{script}: {:?}", all[script]);
     }
+}
+
+/// Nothing can be added beside what these tests go through.
+#[test]
+fn every_file_of_lua_is_a_script_or_a_library_of_one() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/store/lua");
+    let names = |folder: &Path| -> BTreeSet<String> {
+        let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let lua = files.filter(|path| path.extension().is_some_and(|ending| ending == "lua"));
+        lua.map(|path| path.file_stem().unwrap().to_string_lossy().into_owned())
+            .collect()
+    };
+    let scripts: BTreeSet<String> = SCRIPTS.iter().map(|script| script.name.to_owned()).collect();
+    assert_eq!(names(&folder), scripts);
+    let used = |library: &str| {
+        let text = fs::read_to_string(folder.join("lib").join(format!("{library}.lua"))).unwrap();
+        SCRIPTS.iter().any(|script| script.assembled().contains(&text))
+    };
+    for library in names(&folder.join("lib")) {
+        assert!(used(&library), "no script uses lib/{library}.lua");
+    }
+}
+
+/// A scene that is missing would leave commands unbroken: each place of a script that sends one is reached.
+#[tokio::test]
+async fn every_command_of_every_script_is_sent_in_some_scene() {
+    let world = World::small().await;
+    let mut sent: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
+    for scene in Box::pin(scenes::all(&world)).await {
+        scene.set(&world.probe);
+        let run = scene.run(&world.probe, Break::Never);
+        sent.entry(scene.call.script).or_default().extend(run.made_at);
+    }
+    // A new task has no state to leave.
+    let never = [("refuse", "redis.call('ZREM', P .. 'idx:'")];
+    let mut missing = Vec::new();
+    for script in SCRIPTS.iter().filter(|script| writes(script)) {
+        let sent = sent.remove(script.name).unwrap_or_default();
+        for (n, line) in scenes::places(script.name).iter().enumerate() {
+            let never = never
+                .iter()
+                .any(|(name, start)| *name == script.name && line.starts_with(start));
+            assert!(!(never && sent.contains(&n)), "{}: {line}", script.name);
+            if !never && !sent.contains(&n) {
+                missing.push(format!("{}: {line}", script.name));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "no scene gets to\n  {}", missing.join("\n  "));
 }
 
 #[tokio::test]

@@ -20,7 +20,7 @@ struct Partition {
 }
 
 /// What must be remembered from look to look: terminal tasks as they were when they became it.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Memory {
     terminal: BTreeMap<String, (Hash, Vec<String>)>,
 }

@@ -110,7 +110,7 @@ fn words(line: &str) -> Vec<String> {
                 other => other,
             });
         }
-        words.push(String::from_utf8(word).unwrap());
+        words.push(String::from_utf8_lossy(&word).into_owned());
     }
     words
 }

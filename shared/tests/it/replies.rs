@@ -700,10 +700,14 @@ fn documented() -> BTreeSet<(String, String)> {
 
 /// Every `reached("script", "TAG")` in the sources of this binary. Each asserts at run time that it is true.
 fn reached() -> BTreeSet<(String, String)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it");
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it")];
     let mut all = BTreeSet::new();
-    for file in fs::read_dir(folder).unwrap() {
-        let text = fs::read_to_string(file.unwrap().path()).unwrap();
+    while let Some(path) = folders.pop() {
+        if path.is_dir() {
+            folders.extend(fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+            continue;
+        }
+        let text = fs::read_to_string(path).unwrap();
         for call in text.split(".reached(\"").skip(1) {
             let mut quoted = call.split('"');
             let (script, tag) = (quoted.next().unwrap(), quoted.nth(1).unwrap());

@@ -1,5 +1,6 @@
 //! One call of every kind that a script knows, with the Redis it was sent to: what `twice.rs` and `injected.rs` replay.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use redis::Value;
@@ -33,6 +34,8 @@ pub struct Run {
     pub answer: Value,
     /// `call` or `pcall`, the command, its first argument; in order.
     pub calls: Vec<(String, String, String)>,
+    /// Which of the [`places`] of the script made them.
+    pub made_at: BTreeSet<usize>,
     pub after: Dump,
 }
 
@@ -67,19 +70,37 @@ impl Scene {
     pub fn run_with(&self, probe: &Probe, broken: Break, call: &Call) -> Run {
         let reply = call.send_text(probe, &shimmed(call.script, self.now, broken));
         let reply = list(&reply);
+        let mut made_at = BTreeSet::new();
         let calls = list(&reply[2]).iter().map(|line| {
             let line = text(line);
             let mut words = line.split(' ').map(str::to_owned);
             let mut next = || words.next().unwrap_or_default();
+            made_at.insert(next().parse().unwrap());
             (next(), next(), next())
         });
+        let calls = calls.collect();
         Run {
             outcome: text(&reply[0]),
             answer: reply[1].clone(),
-            calls: calls.collect(),
+            calls,
+            made_at,
             after: probe.dump(),
         }
     }
+}
+
+/// How a script begins a command, read to the word that says which way errors go.
+const COMMAND: [&str; 2] = ["redis.call(", "redis.pcall("];
+
+/// The places of an assembled script that send a command: the line, for people.
+pub fn places(script: &str) -> Vec<String> {
+    let code = |line: &&str| !line.trim_start().starts_with("--");
+    let assembled = text_of(script).assembled();
+    let lines = assembled.lines().filter(code).flat_map(|line| {
+        let count: usize = COMMAND.iter().map(|command| line.matches(command).count()).sum();
+        std::iter::repeat_n(line.trim().to_owned(), count)
+    });
+    lines.collect()
 }
 
 /// The script with every command counted, Redis time frozen, and the break built in.
@@ -93,7 +114,23 @@ fn shimmed(script: &str, now: u64, broken: Break) -> String {
     };
     let mut text = format!("{first}\nlocal before, fails, ms = {before}, {fails}, '{now}'\n");
     text.push_str(SHIM);
-    write!(text, "local function main()\n{body}\nend\n").unwrap();
+    text.push_str("local function main()\n");
+    let mut place = 0;
+    for line in body.lines().filter(|line| !line.trim_start().starts_with("--")) {
+        // Each command is told from where it is sent.
+        let mut pieces = line.split("redis.");
+        text.push_str(pieces.next().unwrap_or_default());
+        for piece in pieces {
+            if piece.starts_with("call(") || piece.starts_with("pcall(") {
+                write!(text, "command_at({place}).{piece}").unwrap();
+                place += 1;
+            } else {
+                write!(text, "redis.{piece}").unwrap();
+            }
+        }
+        text.push('\n');
+    }
+    text.push_str("end\n");
     text.push_str("local ok, answer = pcall(main)\n");
     text.push_str("if not ok then answer = type(answer) == 'table' and answer.err or tostring(answer) end\n");
     text.push_str("return { ok and 'ok' or 'error', answer, trace }\n");
@@ -101,12 +138,12 @@ fn shimmed(script: &str, now: u64, broken: Break) -> String {
 }
 
 const SHIM: &str = r"
-local real, step, trace, redis = redis, 0, {}, {}
-local function counted(how)
+local step, trace = 0, {}
+local function counted(how, place)
   return function(...)
     local words = { ... }
     step = step + 1
-    trace[step] = how .. ' ' .. words[1] .. ' ' .. tostring(words[2])
+    trace[step] = place .. ' ' .. how .. ' ' .. words[1] .. ' ' .. tostring(words[2])
     if step == before then
       error('injected')
     elseif step == fails then
@@ -121,10 +158,12 @@ local function counted(how)
         break
       end
     end
-    return real[how](unpack(words))
+    return redis[how](unpack(words))
   end
 end
-redis.call, redis.pcall = counted('call'), counted('pcall')
+local function command_at(place)
+  return { call = counted('call', place), pcall = counted('pcall', place) }
+end
 ";
 
 /// The partition of everything here.
@@ -340,6 +379,69 @@ impl Stage<'_> {
         self.done("a boundary with the first snapshot", "emit");
     }
 
+    /// A second attempt of a turn that began with a session.
+    async fn second_attempt_with_session(&self) -> Running {
+        let mut turn = self.world.running("c-1").await;
+        self.remember(&turn, &["one "]).await;
+        turn.prev = self.world.stored(turn.taken.record.task).await.last;
+        turn.opened = true;
+        assert!(is_done(&turn.finish(&self.world.store, End::InputRequired).await));
+        let (record, _) = self.world.follow_up(turn.taken.record.task, "c-1").await;
+        let turn = self.world.again(&record).await;
+        self.back(&self.begun_again(turn).await, Why::Crash).await;
+        self.world.again(&record).await
+    }
+
+    async fn begun_again(&self, mut turn: Running) -> Running {
+        turn.emit(&self.world.store, &["void"]).await;
+        turn
+    }
+
+    /// What was sent and answered before.
+    async fn repeats(&mut self) {
+        let world = self.world;
+        let turn = self.begun("c-1").await;
+        let (open, events) = turn.events(&["two "]);
+        let batch = turn.batch(Nonce(7), open, &events);
+        assert!(is_done(&world.store.emit(&batch).await.unwrap()));
+        self.ready();
+        world.store.emit(&batch).await.unwrap();
+        self.done("a repeat", "emit");
+
+        let turn = self.begun("c-1").await;
+        turn.finish_as(&world.store, End::Completed, Nonce(7), None).await;
+        self.ready();
+        turn.finish_as(&world.store, End::Completed, Nonce(7), None).await;
+        self.done("a repeat", "finish");
+
+        let turn = self.second_attempt_with_session().await;
+        self.ready();
+        self.begun_again(turn).await;
+        self.done("a boundary behind a session", "emit");
+
+        let turn = self.second_attempt_with_session().await;
+        self.ready();
+        turn.finish(&world.store, End::Completed).await;
+        self.done("an end that is a boundary behind a session", "finish");
+
+        let task = world.ended("c-1", End::InputRequired).await.taken.record.task;
+        let stored = world.stored(task).await;
+        self.ready();
+        cancel_idle(&world.store, &stored, &Keep::default()).await.unwrap();
+        let mut again = self
+            .done("the cancel of a task that has something to say", "close")
+            .clone();
+        let call = &mut self.scenes.last_mut().unwrap().call;
+        // A message for the history.
+        call.args.splice(9..10, ["1".to_owned(), "{}".to_owned()]);
+        again.args.clone_from(&call.args);
+        self.scenes.last().unwrap().set(&world.probe);
+        again.send(&world.probe);
+        self.ready();
+        again.send(&world.probe);
+        self.keep("a repeat", again);
+    }
+
     async fn finishes(&mut self) {
         let world = self.world;
         let turn = self.begun("c-1").await;
@@ -439,6 +541,13 @@ impl Stage<'_> {
         self.ready();
         self.conclude(&record, End::Canceled, None, false).await;
         self.done("the cancel of a queued turn", "settle_end");
+
+        let record = world.record("c-1").await;
+        world.submit_limited(&record, Nonce(1), None, &[], Some(2)).await;
+        self.ready();
+        self.conclude(&record, End::Canceled, None, false).await;
+        let call = self.done("the cancel of a queued turn under a limit, with trim", "settle_end");
+        "2-0".clone_into(&mut call.args[15]);
 
         let turn = self.begun("c-1").await;
         world.sweep(ONLY).await;
@@ -541,6 +650,19 @@ impl Stage<'_> {
         self.purge(&format!("t:{}", live.task)).await;
         self.done("a task with a turn", "purge");
 
+        let live = world.queued("c-1").await;
+        self.purge(&format!("c:{}", world.context(&live))).await;
+        self.done("a context with a turn", "purge");
+
+        let mut turn = world.running("c-1").await;
+        self.remember(&turn, &["one "]).await;
+        turn.prev = world.stored(turn.taken.record.task).await.last;
+        turn.opened = true;
+        assert!(is_done(&turn.finish(&world.store, End::Completed).await));
+        self.purge(&format!("t:{}", turn.taken.record.task)).await;
+        self.purge(&format!("c:{}", world.context(&turn.taken.record))).await;
+        self.done("a context with a session", "purge");
+
         let ended = world.ended("c-1", End::Completed).await.taken.record;
         let member = format!("t:{}", ended.task);
         world
@@ -561,12 +683,18 @@ impl Stage<'_> {
             key: bell,
             args: vec!["3".to_owned(), "5".to_owned()],
         };
+        self.keep("a bell", call);
+    }
+
+    /// A call that the store does not send by itself is a scene.
+    fn keep(&mut self, name: &'static str, call: Call) {
         self.scenes.push(Scene {
-            name: "a bell",
+            name,
             call,
             before: std::mem::take(&mut self.before),
             now: self.now,
         });
+        self.empty();
     }
 
     async fn purge(&mut self, member: &str) {
@@ -608,6 +736,7 @@ pub async fn all(world: &World) -> Vec<Scene> {
     stage.takes().await;
     Box::pin(stage.emits()).await;
     Box::pin(stage.finishes()).await;
+    Box::pin(stage.repeats()).await;
     stage.leases().await;
     Box::pin(stage.settles()).await;
     stage.upkeep().await;

@@ -195,6 +195,23 @@ async fn a_request_whose_reply_is_lost_was_executed_once() {
 }
 
 #[tokio::test]
+async fn the_reply_to_a_later_request_can_be_lost() {
+    let fixture = Fixture::start();
+    fixture.proxy.lose_reply_after(b"INCR counter", 2);
+    let mut connection = fixture.connect().await;
+    for reply in [":1\r\n", ":2\r\n"] {
+        send(&mut connection, "INCR counter\r\n").await;
+        receive(&mut connection, reply).await;
+    }
+    send(&mut connection, "INCR counter\r\n").await;
+    assert!(is_closed(&mut connection).await);
+    let mut again = fixture.connect().await;
+    send(&mut again, "INCR counter\r\n").await;
+    receive(&mut again, ":4\r\n").await;
+    assert_eq!(fixture.proxy.lost_replies(), 1);
+}
+
+#[tokio::test]
 async fn a_request_whose_reply_is_swallowed_was_executed_and_its_client_waits() {
     let fixture = Fixture::start();
     fixture.proxy.swallow_reply_to(b"INCR counter");

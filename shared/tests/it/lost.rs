@@ -1,0 +1,362 @@
+//! Unknown outcomes. A proxy lets a script call through and loses its reply, once at each call of some long histories that
+//! together call every script. Whoever asked asks again, and what is stored in the end is what is stored without any loss.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use prometheus::Registry;
+use relevo_shared::domain::event;
+use relevo_shared::domain::fold::Folded;
+use relevo_shared::domain::reason::FailReason;
+use relevo_shared::domain::record::{CrashPolicy, TurnRecord};
+use relevo_shared::domain::state::End;
+use relevo_shared::ids::{EntryId, LeaseToken, Nonce, Partition};
+use relevo_shared::janitor::{Why, cancel_idle, give_back};
+use relevo_shared::store::{
+    Batch, ConnectOptions, EmitReply, Finish, Held, HistoryLength, Keep, LeaseClient, Refused, Retry, SCRIPTS, Store,
+    StoreError, StoreMetrics, Submit, Submitted, Taken,
+};
+use relevo_testkit::FaultProxy;
+
+use crate::fixture::{Running, TTL, World, options, take, token};
+use crate::record::Recorder;
+use crate::scenes::reservation;
+
+const ONLY: Partition = Partition(0);
+/// More often than any call fails here.
+const TRIES: usize = 20;
+
+/// Asks until the outcome is known, as gateways, workers and janitors do.
+async fn until_known<T>(mut ask: impl AsyncFnMut() -> Result<T, StoreError>) -> T {
+    for _ in 0..TRIES {
+        match ask().await {
+            Err(error) if error.retry() == Retry::Later => {}
+            answer => return answer.unwrap(),
+        }
+    }
+    panic!("the outcome stays unknown")
+}
+
+/// A gateway, a worker and a janitor that reach Redis through the proxy. What they choose is the same every time.
+struct Story<'a> {
+    world: &'a World,
+    store: Store,
+    nonces: u64,
+}
+
+impl<'a> Story<'a> {
+    async fn begin(world: &'a World, url: &str) -> Self {
+        let options = ConnectOptions {
+            partitions: 1,
+            pool_size: 1,
+            timeout: Duration::from_secs(30),
+            ..options(url)
+        };
+        let connect = async || Store::connect(&options, StoreMetrics::register(&Registry::new()).unwrap()).await;
+        let store = until_known(connect).await;
+        Self {
+            world,
+            store,
+            nonces: 0,
+        }
+    }
+
+    fn nonce(&mut self) -> Nonce {
+        self.nonces += 1;
+        Nonce(self.nonces)
+    }
+
+    async fn submit(&mut self, record: &TurnRecord, follows: Option<EntryId>) -> Submitted {
+        let (nonce, first) = (self.nonce(), event::submitted(record, record.submitted));
+        let history = [record.message.clone()];
+        let submit = Submit {
+            record,
+            first: &first,
+            nonce,
+            scope_limit: Some(5),
+            follows,
+            history: if follows.is_some() { &history } else { &[] },
+        };
+        until_known(async || self.store.submit(&submit).await).await
+    }
+
+    async fn new_turn(&mut self, context: &str) -> TurnRecord {
+        let record = TurnRecord {
+            attempts: 2,
+            ..self.world.record(context).await
+        };
+        assert!(matches!(self.submit(&record, None).await, Submitted::Accepted { .. }));
+        record
+    }
+
+    /// A repeat says that it is one.
+    async fn take(&self) -> Running {
+        let tokens = [token()];
+        let mut repeat = false;
+        let mut turns: Vec<Taken> = until_known(async || {
+            let wanted = relevo_shared::store::Take {
+                repeat: std::mem::replace(&mut repeat, true),
+                ..take(ONLY, &self.world.worker, &tokens)
+            };
+            Ok(self.store.take(&wanted).await?.turns)
+        })
+        .await;
+        Running::new(turns.pop().unwrap())
+    }
+
+    async fn emit(&mut self, turn: &mut Running, text: &str, keep: bool) -> EmitReply {
+        let nonce = self.nonce();
+        let (open, events) = turn.events(&[text]);
+        let mut after = turn.clone();
+        after.fold_in(&events, nonce);
+        let snapshot = keep.then(|| serde_json::to_vec(after.fold.state()).unwrap());
+        let batch = Batch {
+            snapshot: snapshot.as_deref(),
+            ..turn.batch(nonce, open, &events)
+        };
+        let reply = until_known(async || self.store.emit(&batch).await).await;
+        if let EmitReply::Done { last, .. } = reply {
+            (after.prev, after.opened) = (last, true);
+            *turn = after;
+        }
+        reply
+    }
+
+    async fn finish(&mut self, turn: &Running, end: End) -> EmitReply {
+        let nonce = self.nonce();
+        let (events, open, snapshot, history) = turn.ending(end, nonce);
+        let finish = Finish {
+            end,
+            snapshot: &snapshot,
+            history: &history,
+            trim_below: None,
+            keep: &Keep::default(),
+            remember_ms: 0,
+        };
+        let batch = Batch {
+            state: end.state(),
+            ..turn.batch(nonce, open, &events)
+        };
+        until_known(async || self.store.finish(&batch, &finish).await).await
+    }
+
+    async fn renew(&self, turn: &Running) {
+        let held = [Held {
+            context: turn.taken.context.clone(),
+            token: turn.taken.token.clone(),
+            turn: turn.taken.record.turn,
+        }];
+        let mut client = LeaseClient::new(self.store.clone());
+        let renewed = tokio::task::spawn_blocking(move || {
+            let mut known = (0..TRIES).filter_map(|_| client.renew(ONLY, TTL, &held).ok());
+            known.next().unwrap()
+        });
+        assert_eq!(renewed.await.unwrap().lost, Vec::<LeaseToken>::new());
+    }
+
+    async fn give_back(&self, turn: &Running, why: Why) {
+        let (taken, keep) = (&turn.taken, Keep::default());
+        until_known(async || give_back(&self.store, ONLY, &taken.context, &taken.token, why, &keep).await).await;
+    }
+
+    async fn cancel(&mut self, record: &TurnRecord) {
+        let (nonce, context) = (self.nonce(), self.world.context(record));
+        until_known(async || self.store.request_cancel(ONLY, &context, record.turn, nonce).await).await;
+    }
+
+    async fn look_at(&self, record: &TurnRecord) {
+        let janitor = World::janitor_of(self.store.clone(), Keep::default());
+        let context = self.world.context(record);
+        until_known(async || janitor.look_at(ONLY, &context).await).await;
+    }
+
+    async fn purge(&self, member: &str) {
+        let retain = self.store.keys().retain(ONLY);
+        self.world.probe.set_score(&retain, member, 1);
+        until_known(async || self.store.put_off_member(ONLY, member).await).await;
+        self.world.probe.set_score(&retain, member, 1);
+        until_known(async || self.store.purge(ONLY, member, &Keep::default()).await).await;
+    }
+
+    /// One turn: it is sent under a key, handed over, crashes, ends; another follows it.
+    async fn turns(&mut self) {
+        let record = self.world.record("c-1").await;
+        let key = self.store.place_key(&record.scope(), "key");
+        let reservation = reservation(&record);
+        until_known(async || self.store.reserve(&key, "digest", &reservation, 1_000_000).await).await;
+        self.submit(&record, None).await;
+        let mut turn = self.take().await;
+        self.emit(&mut turn, "one ", false).await;
+        self.emit(&mut turn, "two ", true).await;
+        self.renew(&turn).await;
+        self.give_back(&turn, Why::HandOver(FailReason::WorkerDrained)).await;
+        let mut turn = self.take().await;
+        self.emit(&mut turn, "three ", true).await;
+        self.give_back(&turn, Why::Crash).await;
+        let mut turn = self.take().await;
+        self.emit(&mut turn, "four ", false).await;
+        self.finish(&turn, End::InputRequired).await;
+
+        let next = self.world.next_record(record.task, "c-1").await;
+        let task = record.task;
+        let stored = until_known(async || self.store.read_task(task, HistoryLength::All).await).await;
+        self.submit(&next, Some(stored.unwrap().last)).await;
+        let turn = self.take().await;
+        self.finish(&turn, End::Completed).await;
+    }
+
+    /// Turns that are cancelled while they run, wait, or are over.
+    async fn cancels(&mut self) {
+        let record = self.new_turn("c-1").await;
+        let mut turn = self.take().await;
+        self.emit(&mut turn, "one ", false).await;
+        self.cancel(&record).await;
+        assert_eq!(self.emit(&mut turn, "two ", false).await, EmitReply::Canceled);
+        self.finish(&turn, End::Canceled).await;
+
+        let record = self.new_turn("c-2").await;
+        let mut turn = self.take().await;
+        self.emit(&mut turn, "one ", false).await;
+        self.cancel(&record).await;
+        self.world.expire(&record);
+        self.look_at(&record).await;
+
+        let record = self.new_turn("c-3").await;
+        let turn = self.take().await;
+        self.finish(&turn, End::InputRequired).await;
+        let stored = self.world.stored(record.task).await;
+        until_known(async || cancel_idle(&self.store, &stored, &Keep::default()).await).await;
+        self.cancel(&record).await;
+    }
+
+    /// What the janitor does, and what is refused.
+    async fn upkeep(&mut self) {
+        let meta = self.store.keys().meta(ONLY);
+        self.world.probe.ask(&["DEL", &meta]);
+        until_known(async || self.store.sweep(ONLY, TTL, 100, false, &["default".to_owned()]).await).await;
+        let record = TurnRecord {
+            policy: CrashPolicy::Fail,
+            ..self.world.record("c-1").await
+        };
+        self.submit(&record, None).await;
+        self.look_at(&record).await;
+        let refused = self.world.record("c-1").await;
+        assert_eq!(self.submit(&refused, None).await, Submitted::Busy);
+        let event = event::refused(&refused, FailReason::ContextBusy, refused.submitted);
+        let (state, nonce) = (Folded::new_task(&refused), self.nonce());
+        let refusal = Refused {
+            record: &refused,
+            event: &event,
+            state: &state,
+            nonce,
+            keep_ms: 1_000_000,
+        };
+        until_known(async || self.store.refuse(&refusal).await).await;
+        let mut turn = self.take().await;
+        self.emit(&mut turn, "one ", false).await;
+        self.world.expire(&record);
+        self.look_at(&record).await;
+        for member in [format!("j:{}", record.task), format!("t:{}", record.task)] {
+            self.purge(&member).await;
+        }
+        self.purge(&format!("t:{}", refused.task)).await;
+        self.purge(&format!("c:{}", self.world.context(&record))).await;
+
+        self.world.probe.ask(&["CONFIG", "SET", "maxmemory", "1"]);
+        until_known(async || self.store.ring("default", ONLY, 7).await).await;
+        self.world.probe.ask(&["CONFIG", "SET", "maxmemory", "0"]);
+    }
+
+    async fn tell(&mut self, chapter: Chapter) {
+        match chapter {
+            Chapter::Turns => Box::pin(self.turns()).await,
+            Chapter::Cancels => Box::pin(self.cancels()).await,
+            Chapter::Upkeep => Box::pin(self.upkeep()).await,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Chapter {
+    Turns,
+    Cancels,
+    Upkeep,
+}
+
+/// A text without what differs from run to run: ids, tokens, times.
+fn blur(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        let hex = rest.bytes().take_while(u8::is_ascii_hexdigit).count();
+        let id = rest.bytes().take_while(|b| b.is_ascii_hexdigit() || *b == b'-').count();
+        let time = rest
+            .bytes()
+            .take_while(|b| b.is_ascii_digit() || b"-:.TZ".contains(b))
+            .count();
+        // A UUID, a token or the identity of a server, a time in words, Redis ms, in this order.
+        let length = match (id, hex, time, digits) {
+            (36, ..) => 36,
+            (_, 32.., ..) => hex,
+            (_, _, 20.., _) if rest[..time].ends_with('Z') => time,
+            (.., 13..) => digits,
+            _ => {
+                out.push(first);
+                rest = &rest[first.len_utf8()..];
+                continue;
+            }
+        };
+        out.push('#');
+        rest = &rest[length..];
+    }
+    out
+}
+
+/// Everything that Redis holds.
+fn picture(world: &World) -> Vec<String> {
+    let dump = world.probe.dump();
+    let mut lines: Vec<String> = dump.iter().map(|entry| blur(&format!("{entry:?}"))).collect();
+    lines.sort_unstable();
+    lines
+}
+
+/// Tells a chapter without loss, then with the loss of the reply to each of its calls. Returns the scripts that it calls.
+async fn loses_each_reply(chapter: Chapter) -> BTreeSet<&'static str> {
+    let world = World::small().await;
+    let proxy = FaultProxy::start(world.redis.upstream());
+    let mut recorder = Recorder::start(&world.redis, &world.probe);
+    let mut tell = async || {
+        world.probe.ask(&["FLUSHALL"]);
+        let mut story = Story::begin(&world, &proxy.url()).await;
+        story.tell(chapter).await;
+        drop(story);
+        let calls = recorder.calls(&world.probe);
+        let through: Vec<&str> = calls.iter().map(|call| call.script).collect();
+        (picture(&world), through)
+    };
+    let (whole, scripts) = tell().await;
+    let mut lost = 0;
+    loop {
+        proxy.lose_reply_after(b"EVALSHA", lost);
+        let (after, _) = tell().await;
+        if proxy.lost_replies() == lost as u64 {
+            break;
+        }
+        lost += 1;
+        assert_eq!(proxy.lost_replies(), lost as u64);
+        assert_eq!(after, whole, "{chapter:?}: the reply to call {lost} was lost");
+    }
+    assert!(lost > 15, "{chapter:?} has {lost} calls");
+    scripts.into_iter().collect()
+}
+
+#[tokio::test]
+async fn a_lost_reply_to_any_call_of_a_turn_changes_nothing() {
+    let mut called = BTreeSet::new();
+    for chapter in [Chapter::Turns, Chapter::Cancels, Chapter::Upkeep] {
+        called.extend(loses_each_reply(chapter).await);
+    }
+    let all: BTreeSet<&str> = SCRIPTS.iter().map(|script| script.name).collect();
+    assert_eq!(called, all, "a story must call every script");
+}
