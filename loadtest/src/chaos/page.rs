@@ -6,12 +6,23 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::history::{Breach, Promise, Turn};
+use super::schedule::Kind;
 use super::series::{Bucket, Course, Recovery, Summary, buckets, quantile, recoveries, summaries, usual};
 use super::svg::{Chart, Line, chart, color, escape, lanes};
 use super::{count, real};
 
 /// How many stretches are drawn at most.
 const STRETCHES: u64 = 240;
+
+/// What colours mean.
+const LEGEND: [(Kind, &str); 6] = [
+    (Kind::KillRedis, "killed"),
+    (Kind::StopRedis, "stopped"),
+    (Kind::RollWorker, "rolled"),
+    (Kind::CutRedis, "cut off"),
+    (Kind::DelayRedis, "delayed"),
+    (Kind::HalfOpenRedis, "half open"),
+];
 
 const STYLE: &str = "body{font:14px/1.45 system-ui,sans-serif;max-width:1100px;margin:24px auto;padding:0 12px;color:#1c2733}\
 h1{font-size:22px}h2{font-size:17px;margin-top:28px}table{border-collapse:collapse;font-size:13px}\
@@ -40,6 +51,14 @@ fn put(to: &mut String, text: std::fmt::Arguments<'_>) {
 
 fn seconds(ms: u64) -> String {
     format!("{:.1}", real(ms) / 1_000.0)
+}
+
+/// When throughput was back.
+fn back(summary: &Summary) -> String {
+    match summary.open {
+        0 => both(summary.back),
+        open => format!("{} ({open} not in time)", both(summary.back)),
+    }
 }
 
 /// Middle and worst, in seconds.
@@ -167,7 +186,7 @@ impl Report {
                     "  {:<17} {:>3} {:>14} {:>14} {:>14}\n",
                     summary.kind.as_str(),
                     summary.faults,
-                    both(summary.back),
+                    back(&summary),
                     both(summary.gap),
                     both(summary.silence)
                 ),
@@ -228,6 +247,17 @@ impl Report {
 
     fn charts(&self, page: &mut String) {
         let (length, strikes) = (self.course.length, &self.course.strikes);
+        page.push_str("<p>\n");
+        for (kind, word) in LEGEND {
+            put(
+                page,
+                format_args!(
+                    "<span class=\"dot\" style=\"background:{}\"></span>{word} &nbsp; \n",
+                    color(kind)
+                ),
+            );
+        }
+        page.push_str("</p>\n");
         page.push_str(&lanes(strikes, length));
         let width = self.width();
         let buckets = buckets(&self.course, width);
@@ -315,7 +345,7 @@ impl Report {
                     one.kind,
                     one.faults,
                     one.alone,
-                    both(one.back),
+                    back(&one),
                     both(one.gap),
                     both(one.silence)
                 ),
@@ -361,7 +391,7 @@ fn recovery_json(one: &Recovery) -> Value {
 
 fn summary_json(one: &Summary) -> Value {
     json!({
-        "kind": one.kind.as_str(), "faults": one.faults, "alone": one.alone,
+        "kind": one.kind.as_str(), "faults": one.faults, "alone": one.alone, "not_in_time": one.open,
         "back_ms": one.back, "gap_ms": one.gap, "silence_ms": one.silence,
     })
 }

@@ -231,6 +231,8 @@ pub struct Summary {
     pub faults: u64,
     /// How many of them came alone, which the figures are of.
     pub alone: u64,
+    /// After how many of these the run was over before throughput was back; they are not in the figures.
+    pub open: u64,
     /// Middle and worst time until throughput was back.
     pub back: Option<(u64, u64)>,
     /// Middle and worst gap of everything.
@@ -252,6 +254,7 @@ pub fn summaries(recoveries: &[Recovery]) -> Vec<Summary> {
             kind,
             faults: count(ours.len()),
             alone: count(alone.len()),
+            open: count(alone.iter().filter(|one| one.back.is_none()).count()),
             back: middle_and_worst(alone.iter().filter_map(|one| one.back).collect()),
             gap: middle_and_worst(alone.iter().map(|one| one.gap).collect()),
             silence: middle_and_worst(alone.iter().map(|one| one.silence).collect()),

@@ -9,7 +9,7 @@ use super::{count, real};
 
 const WIDTH: f64 = 1_080.0;
 const LEFT: f64 = 92.0;
-const RIGHT: f64 = 12.0;
+const RIGHT: f64 = 20.0;
 const HEIGHT: f64 = 130.0;
 const TOP: f64 = 22.0;
 const BOTTOM: f64 = 20.0;
@@ -85,9 +85,9 @@ impl Axis {
             .into_iter()
             .find(|step| self.0 / 1_000.0 / real(*step) <= 16.0)
             .unwrap_or(14_400);
-        (0..)
-            .map(|number| number * step * 1_000)
-            .take_while(|at| real(*at) <= self.0)
+        (0..=16)
+            .map(|number: u64| number * step * 1_000)
+            .filter(|at| real(*at) <= self.0)
             .collect()
     }
 }
@@ -345,7 +345,7 @@ mod tests {
         );
         // The line is broken where there is no value, and ends at the top right.
         assert!(
-            drawn.contains("M92.0 110.0M580.0") && drawn.contains("L1068.0 22.0"),
+            drawn.contains("M92.0 110.0M576.0") && drawn.contains("L1060.0 22.0"),
             "{drawn}"
         );
     }

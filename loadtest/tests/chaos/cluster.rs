@@ -85,6 +85,7 @@ pub struct Cluster {
     lives: Mutex<Vec<Arc<Life>>>,
     pub redis: RedisServer,
     pub redis_busy: tokio::sync::Mutex<()>,
+    pub entry_busy: tokio::sync::Mutex<()>,
     files: Scratch,
     started: AtomicU64,
     /// Starts that failed because Redis was away, and were tried again.
@@ -160,6 +161,7 @@ impl Cluster {
             lives: Mutex::default(),
             redis,
             redis_busy: tokio::sync::Mutex::new(()),
+            entry_busy: tokio::sync::Mutex::new(()),
             files,
             started: AtomicU64::new(0),
             failed_starts: AtomicU64::new(0),
@@ -271,7 +273,9 @@ impl Cluster {
         life.over.store(true, Ordering::Relaxed);
         life.process.sigterm();
         let what = format!("{} to end", life.name);
-        let status = poll::within(STOP, &what, || async { life.process.exit_status().ok_or("it still runs") });
+        let status = poll::within(STOP, &what, || async {
+            life.process.exit_status().ok_or("it still runs")
+        });
         match tokio::time::timeout(STOP - Duration::from_secs(1), status).await {
             Ok(status) if status.success() => {}
             Ok(status) => self.breach(Promise::Processes, format!("{} was asked to stop: {status}", life.name)),

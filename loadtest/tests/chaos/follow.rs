@@ -75,7 +75,7 @@ struct Following<'a> {
 /// Carries out a turn, and checks all that can be checked at once.
 pub async fn carry_out(shared: &Shared, mut random: Random, ask: &Ask) -> (Turn, Vec<Breach>) {
     let expect = Expect::of(&ask.text).unwrap();
-    let (begun, task) = watch::channel(ask.task.clone());
+    let (begun, task) = watch::channel(None);
     let canceling = Random::new(random.next(), 0);
     let now = shared.now();
     let mut following = Following {

@@ -31,12 +31,12 @@ pub async fn carry_out(cluster: &Arc<Cluster>, begun: Instant, plan: Vec<Fault>)
 
 /// One fault; returns when it began, which is when its victim was free of earlier ones.
 async fn strike(cluster: &Cluster, begun: Instant, fault: Fault) -> u64 {
-    let seat = match fault.victim {
-        Victim::Gateway(place) => Some(&cluster.gateways[place]),
-        Victim::Worker(place) => Some(&cluster.workers[place]),
-        Victim::Redis | Victim::Entry => None,
+    let (seat, busy) = match fault.victim {
+        Victim::Gateway(place) => seated(&cluster.gateways[place]),
+        Victim::Worker(place) => seated(&cluster.workers[place]),
+        Victim::Redis => (None, &cluster.redis_busy),
+        Victim::Entry => (None, &cluster.entry_busy),
     };
-    let busy = seat.map_or(&cluster.redis_busy, |seat| &seat.busy);
     let _alone = busy.lock().await;
     let from = ms(begun.elapsed());
     match fault.kind {
@@ -84,6 +84,10 @@ async fn strike(cluster: &Cluster, begun: Instant, fault: Fault) -> u64 {
         }
     }
     from
+}
+
+fn seated(seat: &Seat) -> (Option<&Seat>, &tokio::sync::Mutex<()>) {
+    (Some(seat), &seat.busy)
 }
 
 async fn last(fault: Fault) {
