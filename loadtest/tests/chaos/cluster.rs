@@ -21,6 +21,9 @@ const STOP: Duration = Duration::from_mins(1);
 /// How often a process that is starting is looked at.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// How soon a process that could not start is started again.
+const AGAIN: Duration = Duration::from_millis(200);
+
 /// Short leases, so that recoveries are seen; generous tries, so that no turn runs out of them by many faults.
 const SETTINGS: [(&str, &str); 9] = [
     ("RELEVO_LEASE_TTL", "4s"),
@@ -245,6 +248,7 @@ impl Cluster {
             }
             life.over.store(true, Ordering::Relaxed);
             self.failed_starts.fetch_add(1, Ordering::Relaxed);
+            tokio::time::sleep(AGAIN).await; // pace: of starting again
         }
     }
 
@@ -287,6 +291,16 @@ impl Cluster {
         let ended: Option<ExitStatus> = life.process.exit_status();
         if let Some(status) = ended {
             self.breach(Promise::Processes, format!("{} ended by itself: {status}", life.name));
+        }
+    }
+
+    /// No life, however it ended, has met a mistake of its own.
+    pub fn expect_no_panics(&self) {
+        for life in self.lives.lock().unwrap().iter() {
+            let log = life.process.log();
+            if let Some(line) = log.lines().find(|line| line.contains("panicked at")) {
+                self.breach(Promise::Processes, format!("{}: {line}", life.name));
+            }
         }
     }
 

@@ -82,6 +82,9 @@ struct Flags {
     /// `appendfsync` of Redis
     #[arg(long, env = "CHAOS_FSYNC", default_value = "everysec", value_parser = ["always", "everysec"])]
     fsync: String,
+    /// Keep the logs of all processes whatever the verdict is
+    #[arg(long, env = "CHAOS_KEEP_LOGS")]
+    keep_logs: bool,
     /// Where the report goes
     #[arg(long, env = "CHAOS_DIR")]
     dir: Option<PathBuf>,
@@ -187,6 +190,7 @@ async fn run(flags: &Flags) -> ExitCode {
     breaches.extend(after::swept(&cluster, tasks).await);
     after::stop(&cluster).await;
     breaches.extend(after::processes(&cluster).await);
+    cluster.expect_no_panics();
     breaches.extend(cluster.take_breaches());
 
     let report = Report {
@@ -258,13 +262,13 @@ fn publish(flags: &Flags, cluster: &Cluster, report: &Report) -> ExitCode {
     std::fs::write(json, format!("{:#}\n", report.to_json())).unwrap();
     println!("{}", report.to_text());
     println!("report: {} and {}", html.display(), json.display());
-    if report.breaches.is_empty() {
-        return ExitCode::SUCCESS;
+    let good = report.breaches.is_empty();
+    if !good || flags.keep_logs {
+        let logs = dir.join("logs");
+        cluster.keep_logs(&logs);
+        let turns: Vec<String> = report.course.turns.iter().map(|turn| format!("{turn:?}\n")).collect();
+        std::fs::write(logs.join("turns.log"), turns.concat()).unwrap();
+        println!("logs of all processes: {}", logs.display());
     }
-    let logs = dir.join("logs");
-    cluster.keep_logs(&logs);
-    let turns: Vec<String> = report.course.turns.iter().map(|turn| format!("{turn:?}\n")).collect();
-    std::fs::write(logs.join("turns.log"), turns.concat()).unwrap();
-    println!("logs of all processes: {}", logs.display());
-    ExitCode::FAILURE
+    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

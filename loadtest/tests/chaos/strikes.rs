@@ -15,7 +15,15 @@ pub async fn carry_out(cluster: &Arc<Cluster>, begun: Instant, plan: Vec<Fault>)
     let strikes = Arc::new(Mutex::new(Vec::new()));
     let mut open = JoinSet::new();
     for fault in plan {
-        tokio::time::sleep_until(begun + fault.at).await;
+        let time = tokio::time::sleep_until(begun + fault.at);
+        tokio::pin!(time);
+        loop {
+            tokio::select! {
+                () = &mut time => break,
+                // A fault that could not be carried out ends the run.
+                Some(struck) = open.join_next() => struck.unwrap(),
+            }
+        }
         let (cluster, strikes) = (Arc::clone(cluster), Arc::clone(&strikes));
         open.spawn(async move {
             let from = strike(&cluster, begun, fault).await;
