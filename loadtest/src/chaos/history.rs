@@ -356,4 +356,4 @@ pub fn judge_replay(turn: &Turn, from: usize, replayed: &[(String, u64)]) -> Vec
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -333,7 +333,7 @@ impl Report {
         page.push_str(
             "<h2>Recovery</h2>\n<p>Seconds, middle / worst, of the faults that came alone. Throughput is back when a second has half of \
              the usual events again, counted from the beginning of the fault; 0 when it never fell below. The gap is the longest time \
-             without an event on any stream, the silence the longest of one stream that the fault met, what its agent pauses included.</p>\n<table>\n\
+             without an event on any stream, the silence the longest of one stream that began while the fault lasted; one that comes while the cluster still recovers makes it longer.</p>\n<table>\n\
              <tr><th>fault<th class=\"n\">faults<th class=\"n\">alone<th class=\"n\">throughput back<th class=\"n\">gap<th class=\"n\">silence\n",
         );
         for one in summaries(&recoveries) {
@@ -355,7 +355,7 @@ impl Report {
         for one in &recoveries {
             let back = one.back.map_or_else(|| "not in time".to_owned(), seconds);
             let strike = one.strike;
-            let paired = if strike.fault.paired { " (with another)" } else { "" };
+            let paired = if one.alone { "" } else { " (with another)" };
             put(
                 page,
                 format_args!(
@@ -385,7 +385,7 @@ fn recovery_json(one: &Recovery) -> Value {
     let strike = one.strike;
     json!({
         "kind": strike.fault.kind.as_str(), "victim": strike.fault.victim.to_string(), "from_ms": strike.from, "to_ms": strike.to,
-        "paired": strike.fault.paired, "back_ms": one.back, "gap_ms": one.gap, "silence_ms": one.silence, "worst_second": one.worst,
+        "alone": one.alone, "back_ms": one.back, "gap_ms": one.gap, "silence_ms": one.silence, "worst_second": one.worst,
     })
 }
 

@@ -14,6 +14,8 @@ const BACK: f64 = 0.5;
 const WINDOW: u64 = 1_000;
 /// How far its throughput is looked at in steps.
 const STEP: u64 = 100;
+/// So close to each other faults are not told apart; and the last event of a stream can be so old when a fault begins.
+const NEAR: u64 = 300;
 /// Within this time of its end a fault can be blamed.
 const BLAME: u64 = 10_000;
 
@@ -78,10 +80,12 @@ pub struct Recovery {
     pub back: Option<u64>,
     /// The longest time in which no stream at all had an event.
     pub gap: u64,
-    /// The longest silence of one stream that was open while it lasted.
+    /// The longest silence of one stream that began while it lasted.
     pub silence: u64,
     /// The worst second, as a share of the usual throughput.
     pub worst: f64,
+    /// Whether no other fault came at the same time.
+    pub alone: bool,
 }
 
 /// The value below which a share of the sorted list lies.
@@ -207,18 +211,22 @@ fn recovery(course: &Course, strike: Strike, usual: f64) -> Recovery {
     };
     let begin = course.events.partition_point(|at| *at < strike.from).saturating_sub(1);
     let concerned = course.events.get(begin..).unwrap_or_default();
+    // What lies before it, or in the time of the next one, is not this fault's.
     let gaps = concerned.windows(2).filter_map(|pair| match pair {
-        [one, two] if *one <= until => Some(two - one),
+        [one, two] if *one <= until => Some(until.min(*two).saturating_sub(strike.from.max(*one))),
         _ => None,
     });
     let silences = course.turns.iter().flat_map(|turn| &turn.silences);
-    let touched = silences.filter(|(from, to)| *from <= strike.to && *to >= strike.from);
+    let began = silences.filter(|(from, _)| (strike.from.saturating_sub(NEAR)..=strike.to).contains(from));
+    let meets = |other: &&Strike| other.from < strike.to + NEAR && strike.from < other.to + NEAR;
     Recovery {
         strike,
         back,
         gap: gaps.max().unwrap_or(0),
-        silence: touched.map(|(from, to)| to - from).max().unwrap_or(0),
+        silence: began.map(|(from, to)| to - from).max().unwrap_or(0),
         worst,
+        // It meets itself.
+        alone: course.strikes.iter().filter(meets).count() == 1,
     }
 }
 
@@ -249,7 +257,7 @@ pub fn summaries(recoveries: &[Recovery]) -> Vec<Summary> {
     };
     let of = |kind: Kind| {
         let ours: Vec<&Recovery> = recoveries.iter().filter(|one| one.strike.fault.kind == kind).collect();
-        let alone: Vec<&&Recovery> = ours.iter().filter(|one| !one.strike.fault.paired).collect();
+        let alone: Vec<&&Recovery> = ours.iter().filter(|one| one.alone).collect();
         Summary {
             kind,
             faults: count(ours.len()),
@@ -314,8 +322,25 @@ mod tests {
         };
         // A second that begins half a second before the return has half of the usual.
         assert_eq!(recovery.back, Some(3_500));
-        assert_eq!(recovery.gap, 4_010);
+        assert_eq!(recovery.gap, 4_000);
         assert!(recovery.worst < 0.01);
+    }
+
+    #[test]
+    fn a_silence_is_of_the_fault_in_which_it_began() {
+        let turn = Turn {
+            silences: vec![(9_900, 15_000), (13_000, 13_500)],
+            ..crate::chaos::history::tests::turn("a")
+        };
+        let course = Course {
+            turns: vec![turn],
+            ..course(
+                0..0,
+                vec![strike(10_000, 11_000), strike(12_900, 13_200), strike(14_000, 14_500)],
+            )
+        };
+        let silences: Vec<u64> = recoveries(&course).iter().map(|one| one.silence).collect();
+        assert_eq!(silences, [5_100, 500, 0]);
     }
 
     #[test]
@@ -332,6 +357,7 @@ mod tests {
         };
         assert_eq!((first.back, first.gap), (Some(0), 10));
         assert_eq!(second.gap, 1_010);
+        assert!(first.alone && second.alone);
         assert!(second.worst < 0.3);
     }
 
@@ -347,14 +373,13 @@ mod tests {
     }
 
     #[test]
-    fn faults_that_came_in_pairs_are_counted_and_not_measured() {
-        let mut paired = strike(20_000, 21_000);
-        paired.fault.paired = true;
-        let course = course(0..0, vec![strike(10_000, 11_000), paired]);
+    fn faults_that_came_together_are_counted_and_not_measured() {
+        let strikes = [(10_000, 11_000), (20_000, 21_000), (20_500, 22_000)].map(|(from, to)| strike(from, to));
+        let course = course(0..0, strikes.to_vec());
         let [summary] = summaries(&recoveries(&course))[..] else {
             unreachable!()
         };
-        assert_eq!((summary.faults, summary.alone, summary.back), (2, 1, Some((0, 0))));
+        assert_eq!((summary.faults, summary.alone, summary.back), (3, 1, Some((0, 0))));
     }
 
     #[test]

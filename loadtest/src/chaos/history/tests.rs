@@ -1,6 +1,6 @@
 use super::*;
 
-fn turn(nonce: &str) -> Turn {
+pub(crate) fn turn(nonce: &str) -> Turn {
     Turn {
         nonce: nonce.to_owned(),
         context: "c-1".to_owned(),
