@@ -17,6 +17,10 @@ const PART: u64 = 1;
 /// One slot in so many has two faults.
 const DOUBLE: u64 = 4;
 
+/// How long a worker is out of reach, in ms, when others shall have taken its turns over: leases last four seconds, and a janitor
+/// looks once a second.
+const BEYOND: (u64, u64) = (5_200, 7_000);
+
 /// A kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
@@ -103,7 +107,8 @@ impl Kind {
             Self::RollGateway | Self::RollWorker => (3_000, 3_000),
             Self::CutRedis | Self::CutClient => (0, 0),
             Self::DelayRedis | Self::DelayClient => (2_000, 4_000),
-            Self::StopGateway | Self::StopWorker | Self::HalfOpenRedis | Self::HalfOpenClient => (500, 7_000),
+            Self::StopGateway | Self::HalfOpenClient => (500, 7_000),
+            Self::StopWorker | Self::HalfOpenRedis => (500, 4_000),
         }
     }
 }
@@ -217,7 +222,9 @@ fn deal(random: &mut Random, deck: &mut Vec<Kind>, ground: &Ground, at: Duration
         random.shuffle(deck);
     }
     let kind = deck.pop()?;
-    let (least, most) = kind.lasts();
+    // What a worker wrote before it was out of reach must arrive when its turns are others' already.
+    let beyond = random.chance(50) && matches!(kind, Kind::StopWorker | Kind::HalfOpenRedis);
+    let (least, most) = if beyond { BEYOND } else { kind.lasts() };
     let lasts = Duration::from_millis(random.between(least, most));
     Some(Fault {
         kind,
@@ -229,7 +236,7 @@ fn deal(random: &mut Random, deck: &mut Vec<Kind>, ground: &Ground, at: Duration
             Kind::DelayClient => Duration::from_millis(random.between(20, 250)),
             _ => Duration::ZERO,
         },
-        cut: random.chance(50),
+        cut: random.chance(50) && !beyond,
         paired: false,
     })
 }
@@ -237,7 +244,7 @@ fn deal(random: &mut Random, deck: &mut Vec<Kind>, ground: &Ground, at: Duration
 fn victim(random: &mut Random, kind: Kind, ground: &Ground) -> Victim {
     let gateway = Victim::Gateway(random.place(ground.gateways));
     let worker = Victim::Worker(random.place(ground.workers));
-    let coin = random.chance(50);
+    let coin = random.chance(60);
     match kind {
         Kind::KillRedis | Kind::StopRedis => Victim::Redis,
         Kind::KillWorker | Kind::StopWorker | Kind::RollWorker => worker,

@@ -161,8 +161,9 @@ async fn converse(shared: &Shared, mut random: Random, place: u64, balanced: boo
 fn ask(random: &mut Random, nonce: &str, context: &str, group: Group, doors: &[usize]) -> Ask {
     let (chunks, delay) = match random.below(10) {
         0..=4 => (random.between(1, 10), random.between(0, 20)),
-        5..=8 => (random.between(10, 30), random.between(20, 80)),
-        _ => (random.between(20, 40), random.between(80, 120)),
+        5..=7 => (random.between(10, 30), random.between(20, 80)),
+        // Long enough to live on after a worker was out of reach for longer than its leases.
+        _ => (random.between(30, 60), random.between(80, 120)),
     };
     let canceled = random.chance(15);
     let kind = match random.below(10) {
