@@ -79,8 +79,8 @@ struct Flags {
     /// Only these kinds of faults, with commas between them; `none` is none
     #[arg(long, env = "CHAOS_FAULTS", value_delimiter = ',', value_parser = kinds)]
     faults: Vec<Option<Kind>>,
-    /// `appendfsync` of Redis
-    #[arg(long, env = "CHAOS_FSYNC", default_value = "everysec", value_parser = ["always", "everysec"])]
+    /// `appendfsync` of Redis. With `everysec` a Redis that is killed while its disk is busy loses what it had acknowledged
+    #[arg(long, env = "CHAOS_FSYNC", default_value = "always", value_parser = ["always", "everysec"])]
     fsync: String,
     /// Keep the logs of all processes whatever the verdict is
     #[arg(long, env = "CHAOS_KEEP_LOGS")]
