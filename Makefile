@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo dev bench test test-sdk chaos mutants build check fmt fmt-check lint purity tidy doc bless deny deps deps-cc deps-redis deps-sdk rust ci
+.PHONY: help demo dev bench test test-sdk chaos chaos-minute crowd mutants build check fmt fmt-check lint purity tidy doc bless deny deps deps-cc deps-redis deps-sdk rust ci
 
 # rustup's folder is not in the search path of a shell that was open before it was installed, and Debian keeps haproxy
 # in /usr/sbin, where ordinary users do not look.
@@ -41,7 +41,21 @@ test: rust deps build ## all tests; needs redis-server and haproxy and installs 
 test-sdk: rust deps-sdk build ## the A2A SDKs for Python, JavaScript and Rust against a cluster; needs python3 and node
 	gateway/tests/sdk/run
 
-chaos: rust deps build ## the long rounds that `test` leaves out: 2,000 conversations at once
+# Flags are in `make chaos CHAOS_FLAGS=--help`; each has a variable, too: make chaos CHAOS_SECONDS=60 CHAOS_SEED=7.
+chaos: rust deps ## 10 minutes of faults of every kind under load, and proof that nothing was lost; report in target/chaos
+	$(call chaos,$(CHAOS_FLAGS))
+
+# A minute of it, with another seed each time: it is printed, and CHAOS_SEED repeats it.
+chaos-minute: rust deps
+	$(call chaos,--seconds 60)
+
+# Over the workspace, although it needs little of it: with the features of `build`, so that nothing is built twice.
+define chaos
+	cargo build $(LOCKED) --workspace --bins --test chaos
+	cargo test $(LOCKED) --workspace --test chaos -- $(1)
+endef
+
+crowd: rust deps build ## the long rounds that `test` leaves out: 2,000 conversations at once
 	cargo test $(LOCKED) -p relevo-loadtest --test cluster -- --ignored
 
 mutants: rust deps ## breaks each invariant in one line of a copy and asks the tests whether they notice
@@ -80,7 +94,7 @@ bless: rust deps-redis ## rewrite the generated documents
 deny: rust ## licences, advisories, sources (needs cargo-deny)
 	cargo deny $(LOCKED) check
 
-ci: fmt-check purity lint test test-sdk ## what .ci/run runs
+ci: fmt-check purity lint test test-sdk chaos-minute ## what .ci/run runs
 
 # --- What must be installed --------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@
 //! It sees the cluster over the wire only. Clusters are tested with the same client and the same checks
 //! (`tests/cluster`).
 
+pub mod chaos;
 pub mod client;
 pub mod driver;
 pub mod expect;

@@ -162,9 +162,25 @@ impl StreamCheck {
         if is_end(&self.state) && self.state == self.expect.end && !self.last_word {
             self.violate(Kind::Lost, "the last message");
         }
-        let missing = self.numbers.missing(self.expect.chunks);
+        let chunks = self.expect.chunks;
+        self.told(chunks)
+    }
+
+    /// The stream is over, and its turn ended before its answer was complete: what came must be whole as far as it goes.
+    pub fn finish_early(mut self) -> Vec<Violation> {
+        if !is_end(&self.state) {
+            let detail = format!("the stream ended {:?}, which is no end", self.state);
+            self.violate(Kind::Unfinished, detail);
+        }
+        let heard = self.numbers.next;
+        self.told(heard)
+    }
+
+    /// What is wrong, and which of so many numbers are missing.
+    fn told(mut self, chunks: u64) -> Vec<Violation> {
+        let missing = self.numbers.missing(chunks);
         if !missing.is_empty() {
-            self.violate(Kind::Lost, format!("numbers {missing:?} of {}", self.expect.chunks));
+            self.violate(Kind::Lost, format!("numbers {missing:?} of {chunks}"));
         }
         let (nonce, task) = (self.expect.nonce, self.task);
         for violation in &mut self.violations {

@@ -581,9 +581,9 @@ fn no_flake_is_tolerated() {
     let mut complaints = Vec::new();
     for file in rust() {
         for (n, line) in (1..).zip(file.text.lines()) {
-            // A test that another test runs in a process of its own, or that `make chaos` runs, is not left out.
+            // A test that another test runs in a process of its own, or that `make crowd` runs, is not left out.
             let ignored = line.trim_start().starts_with("#[ignore");
-            let runs = line.contains("#[ignore = \"run by ") || line.contains("make chaos");
+            let runs = line.contains("#[ignore = \"run by ");
             if ignored && !runs {
                 complaints.push(format!("{}:{n}", file.path));
             }

@@ -148,6 +148,29 @@ fn every_kind_of_fault_is_told_apart() {
 }
 
 #[test]
+fn what_came_of_a_turn_that_ended_early_must_be_whole() {
+    let early = |events: Vec<StreamResponse>| {
+        let mut check = StreamCheck::new(expect(9), CONTEXT);
+        for (seq, event) in (1..).zip(events) {
+            check.event(Some(&cursor(seq)), &event);
+        }
+        let found = check.finish_early().into_iter();
+        found.map(|violation| violation.kind).collect::<Vec<_>>()
+    };
+    let mut canceled = stream(3);
+    canceled.pop();
+    assert_eq!(early(canceled.clone()), [Kind::Unfinished]);
+    canceled.push(update(TaskState::Canceled, None));
+    assert_eq!(early(canceled.clone()), []);
+    let mut late = canceled.clone();
+    late.push(number(3));
+    assert_eq!(early(late), [Kind::Reordered, Kind::Unfinished]);
+    // Without the first number, as no place shows it.
+    canceled.remove(2);
+    assert_eq!(early(canceled), [Kind::Lost]);
+}
+
+#[test]
 fn places_tell_what_no_number_shows() {
     let events = stream(1);
     let at = |places: [u64; 4]| judge_at(1, &places.into_iter().zip(events.clone()).collect::<Vec<_>>());

@@ -66,7 +66,7 @@ async fn an_open_loop_of_conversations_and_artifacts_is_clean() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "takes the whole machine for a minute: make chaos"]
+#[ignore = "run by `make crowd`: it takes the whole machine for a minute"]
 async fn two_thousand_streaming_contexts_are_clean() {
     let cluster = Cluster::setup().start().await;
     let args = ["--contexts", "2000", "--turns", "10000", "--duration", "4m"];

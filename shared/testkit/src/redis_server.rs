@@ -151,6 +151,9 @@ impl RedisBuilder {
             String::new(),
             "--appendonly".to_owned(),
             if self.append_only { "yes" } else { "no" }.to_owned(),
+            // Not `everysec`: while a busy disk flushes, Redis puts even the write off, and what it has acknowledged dies with it.
+            "--appendfsync".to_owned(),
+            "always".to_owned(),
             "--maxmemory-policy".to_owned(),
             "noeviction".to_owned(),
             // Tests may use DEBUG SLEEP and the like; nobody else can reach this server.
