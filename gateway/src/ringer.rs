@@ -58,5 +58,5 @@ async fn drive(store: Store, mut waiting: mpsc::Receiver<Bell>) {
         }
     }
     // The gateway holds the other end as long as it runs.
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }

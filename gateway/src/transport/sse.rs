@@ -3,6 +3,8 @@
 //! What is no event has no empty line of its own: some clients take every empty line for the end of an event, and choke on
 //! the one without data.
 
+mod frame;
+
 use std::time::Duration;
 
 use axum::body::Body;
@@ -114,25 +116,11 @@ impl Frames {
 }
 
 fn frame(chunk: &mut BytesMut, wrap: &Wrap, event: &StreamEvent) {
-    let cursor = event.cursor.to_string();
-    chunk.reserve(event.body.len() + cursor.len() + 320);
-    chunk.put_slice(b"id: ");
-    chunk.put_slice(cursor.as_bytes());
-    chunk.put_slice(b"\ndata: ");
     match wrap {
-        Wrap::Rpc(id) => enveloped(chunk, id, &event.body),
-        Wrap::Old(id) => enveloped(chunk, id, &old(&event.body, event.last)),
-        Wrap::Bare => chunk.put_slice(&event.body),
+        Wrap::Rpc(id) => frame::put(chunk, event.cursor, Some(id.raw()), &event.body),
+        Wrap::Old(id) => frame::put(chunk, event.cursor, Some(id.raw()), &old(&event.body, event.last)),
+        Wrap::Bare => frame::put(chunk, event.cursor, None, &event.body),
     }
-    chunk.put_slice(b"\n\n");
-}
-
-fn enveloped(chunk: &mut BytesMut, id: &RpcId, result: &[u8]) {
-    chunk.put_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
-    chunk.put_slice(id.raw().as_bytes());
-    chunk.put_slice(b",\"result\":");
-    chunk.put_slice(result);
-    chunk.put_slice(b"}");
 }
 
 #[cfg(test)]

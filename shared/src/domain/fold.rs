@@ -9,6 +9,7 @@ use std::collections::HashMap;
 
 use a2a::{Artifact, Message, Part, PartContent, StreamResponse, Task, TaskArtifactUpdateEvent, TaskStatus};
 use a2a::{TaskState, TaskStatusUpdateEvent};
+use serde::de::Error as _;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -305,8 +306,34 @@ impl Fold {
     }
 }
 
+/// [`StreamResponse`], read in one pass: that of the library goes over a tree of values first.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Stored {
+    status_update: Option<TaskStatusUpdateEvent>,
+    artifact_update: Option<TaskArtifactUpdateEvent>,
+    task: Option<Task>,
+    message: Option<Message>,
+}
+
+impl Stored {
+    fn body(self) -> Option<StreamResponse> {
+        let update = self.status_update.map(StreamResponse::StatusUpdate);
+        update
+            .or(self.artifact_update.map(StreamResponse::ArtifactUpdate))
+            .or(self.task.map(StreamResponse::Task))
+            .or(self.message.map(StreamResponse::Message))
+    }
+}
+
 fn parse(id: EntryId, bytes: &[u8]) -> Result<StreamResponse, FoldError> {
-    serde_json::from_slice(bytes).map_err(|source| FoldError::Corrupt { id, source })
+    serde_json::from_slice(bytes)
+        .and_then(|stored: Stored| {
+            stored
+                .body()
+                .ok_or_else(|| serde_json::Error::custom("it holds none of the events"))
+        })
+        .map_err(|source| FoldError::Corrupt { id, source })
 }
 
 #[cfg(test)]

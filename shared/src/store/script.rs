@@ -195,7 +195,6 @@ impl Args {
 }
 
 fn command(verb: &str, script: &str, key: &str, args: &Args) -> redis::Cmd {
-    #[expect(clippy::disallowed_methods, reason = "only the store speaks Redis")]
     let mut command = redis::Cmd::with_capacity(args.ends.len() + 4, args.bytes.len() + script.len() + key.len() + 16);
     command.arg(verb).arg(script).arg(1).arg(key);
     for value in args.values() {

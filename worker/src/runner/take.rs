@@ -200,7 +200,9 @@ impl Worker {
             token: taken.token.clone(),
         };
         let run = TurnRun::new(Arc::clone(self), taken, lease);
-        tasks::spawn(&self.tasks, "turn", Kind::BestEffort, holds.during(run.run()));
+        // Boxed at once: it is large, and every layer around it would move it again.
+        let run = Box::pin(run.run());
+        tasks::spawn(&self.tasks, "turn", Kind::BestEffort, holds.during(run));
     }
 }
 

@@ -4,11 +4,10 @@ local DOORBELL = 16384 -- bytes of payload; above it the doorbell carries ids on
 
 local function append(task, prev, nonce, at)
   local seq = tonumber(string.match(prev, '^%d+'))
-  local count = tonumber(ARGV[at])
-  local id = prev
-  for i = 1, count do
+  local key, id = P .. 'ev:' .. task, prev
+  for i = 1, tonumber(ARGV[at]) do
     id = int(seq + i) .. '-' .. nonce
-    redis.call('XADD', P .. 'ev:' .. task, id, 'e', ARGV[at + 2 * i - 1], 'k', ARGV[at + 2 * i])
+    redis.call('XADD', key, id, 'e', ARGV[at + 2 * i - 1], 'k', ARGV[at + 2 * i])
   end
   return id
 end
