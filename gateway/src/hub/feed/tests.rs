@@ -127,6 +127,7 @@ fn a_full_read_is_followed_by_another_and_its_size_adapts() {
         let window = window_of(&feed);
         let small: Vec<Entry> = (2..).map(|seq| entry(seq, 8, 0)).take(window).collect();
         feed.end_read(window, small);
+        assert_eq!(read_reason(&feed), Reason::Budget, "there may be more");
     }
     assert_eq!(window_of(&feed), LARGEST_WINDOW);
 }
@@ -188,4 +189,29 @@ fn a_reset_forgets_the_queue_and_looks() {
     feed.ring(&bell(id(1, 7), id(2, 8), Some(3)));
     feed.reset(id(9, 1));
     assert!(matches!(feed.next(), Todo::Read(at, _, Reason::Join) if at == id(9, 1)));
+}
+
+#[test]
+fn a_waiting_call_keeps_few_bytes_and_then_only_what_they_mean() {
+    let few = Feed::new(TaskId::new(1, Partition(0), 1), id(1, 7), Want::Few, 2 * FEW);
+    let bytes = |feed: &Feed| match feed.next() {
+        Todo::Deliver(events) => events.iter().map(|event| event.bytes.len()).collect::<Vec<_>>(),
+        other => panic!("{other:?}"),
+    };
+    few.ring(&bell(id(1, 7), id(2, 8), Some(FEW - 1)));
+    few.ring(&bell(id(2, 8), id(3, 9), Some(1)));
+    assert_eq!(bytes(&few), [FEW - 1, 1]);
+    few.ring(&bell(id(3, 9), id(4, 9), Some(1)));
+    few.ring(&bell(id(4, 9), id(5, 9), Some(1)));
+    assert_eq!(bytes(&few), [0, 0], "it had all it may have");
+    let large = feed(Want::Few);
+    large.ring(&bell(id(1, 7), id(2, 8), None));
+    large.ring(&bell(id(2, 8), id(3, 9), Some(1)));
+    assert_eq!(bytes(&large), [0, 0], "a batch without its events is no reason to read");
+    let read = feed(Want::Few);
+    read.fall_behind(Reason::Missed);
+    assert_eq!(read_reason(&read), Reason::Missed);
+    let events = read.end_read(4, vec![entry(2, 8, 3), entry(3, 8, FEW)]);
+    assert!(events.iter().all(|event| event.bytes.is_empty()));
+    assert_eq!(read.position(), id(3, 8));
 }
