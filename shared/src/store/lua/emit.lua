@@ -36,7 +36,15 @@ if expect ~= '' then
   end
 end
 
-open_attempt(open, turn_key, task, t, session)
+if open ~= '' then
+  redis.call('HINCRBY', turn_key, 'opened', 1)
+end
+if open == 'working' then
+  redis.call('HSET', turn_key, 'begun', '1', 'slen', redis.call('LLEN', session))
+elseif open == 'boundary' then
+  redis.call('HSET', turn_key, 'begun', '1')
+  take_back(turn_key, task, t, session)
+end
 local last = append(task, prev, nonce, 14)
 for from = at + 3, at + 2 + items, 1000 do -- in pieces: Lua cannot unpack more than some thousand values
   redis.call('RPUSH', session, unpack(ARGV, from, math.min(from + 999, at + 2 + items)))

@@ -19,8 +19,8 @@ if c[4] and c[4] ~= '' and ARGV[14] ~= '1' then
   return { 'CANCELLED' }
 end
 
-if open == 'boundary' then -- what any other opening would note of the turn goes with the turn in this very step
-  open_attempt(open, P .. 'turn:' .. turn, task, t, P .. 'sess:' .. ctx .. ':' .. ARGV[at + 2 * tonumber(ARGV[at]) + 1])
+if open == 'boundary' then -- what else an opening notes of the turn goes with the turn, in this very step
+  take_back(P .. 'turn:' .. turn, task, t, P .. 'sess:' .. ctx .. ':' .. ARGV[at + 2 * tonumber(ARGV[at]) + 1])
 end
 local last = append(task, prev, nonce, at)
 release({

@@ -25,17 +25,8 @@ local function length_at_start(turn_key)
   return tonumber(redis.call('HGET', turn_key, 'slen') or '0')
 end
 
--- The first write of an attempt: count it; a boundary also resets the snapshot and the agent's session to the turn's start.
-local function open_attempt(open, key, task, t, session)
-  if open == '' then
-    return
-  end
-  redis.call('HINCRBY', key, 'opened', 1)
-  if open == 'working' then
-    redis.call('HSET', key, 'begun', '1', 'slen', redis.call('LLEN', session))
-    return
-  end
-  redis.call('HSET', key, 'begun', '1')
+-- What a boundary takes back: snapshot and session of the turn's agent are as they were at the turn's start.
+local function take_back(key, task, t, session)
   local length = length_at_start(key)
   if length == 0 then
     redis.call('DEL', session)
