@@ -95,7 +95,7 @@ fn codec(criterion: &mut Criterion) {
     });
     group.throughput(Throughput::Bytes(wire::to_vec(&task).len() as u64));
     group.bench_function("task_printed", |bencher| {
-        bencher.iter(|| wire::to_vec(black_box(&task)))
+        bencher.iter(|| wire::to_vec(black_box(&task)));
     });
     let record_json = serde_json::to_vec(&record).unwrap();
     group.throughput(Throughput::Bytes(record_json.len() as u64));
