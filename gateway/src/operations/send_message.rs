@@ -2,7 +2,6 @@
 
 use a2a::{SendMessageResponse, Task};
 use relevo_shared::domain::event::with_turn_facts;
-use relevo_shared::store::HistoryLength;
 use serde_json::{Map, Value};
 
 use super::submit::{Accepted, Sent, submit};
@@ -23,7 +22,7 @@ pub(crate) async fn send_message(
     let history = request.history;
     let want = (!request.return_immediately).then_some(Want::Few);
     let accepted = match submit(services, permit.principal(), call, request, want).await? {
-        Sent::Answered(opening) => return Ok(SendMessageResponse::Task(limited(opening.task, history))),
+        Sent::Answered(opening) => return Ok(SendMessageResponse::Task(history.limit(opening.task))),
         Sent::Accepted(accepted) => *accepted,
     };
     let mut awaited = Awaited {
@@ -38,7 +37,7 @@ pub(crate) async fn send_message(
         ..
     } = accepted;
     let Some(mut listener) = listener else {
-        return Ok(SendMessageResponse::Task(limited(opening.task, history)));
+        return Ok(SendMessageResponse::Task(history.limit(opening.task)));
     };
     let seat = services.drain.seat();
     let limit = call.received + services.settings.send.max_wait;
@@ -50,7 +49,7 @@ pub(crate) async fn send_message(
     if let (Over::Turn, Some(fold)) = (over, awaited.task) {
         let Task { id, context_id, .. } = opening.task;
         let task = fold.into_state().into_task(id, context_id, Vec::new());
-        return Ok(SendMessageResponse::Task(limited(task, history)));
+        return Ok(SendMessageResponse::Task(history.limit(task)));
     }
     // The wait may have used the call's own time up; reading the answer has as much again.
     let deadline = tokio::time::Instant::now() + services.settings.gateway.request_timeout;
@@ -65,18 +64,4 @@ pub(crate) async fn send_message(
     } else {
         task
     }))
-}
-
-/// A task with no more history than was asked for.
-fn limited(mut task: Task, limit: HistoryLength) -> Task {
-    if let (HistoryLength::Latest(limit), Some(history)) = (limit, &mut task.history) {
-        let excess = history
-            .len()
-            .saturating_sub(usize::try_from(limit).unwrap_or(usize::MAX));
-        history.drain(..excess);
-        if history.is_empty() {
-            task.history = None;
-        }
-    }
-    task
 }

@@ -24,6 +24,23 @@ pub enum HistoryLength {
     Latest(u32),
 }
 
+impl HistoryLength {
+    /// The task with no more history than that.
+    #[must_use]
+    pub fn limit(self, mut task: Task) -> Task {
+        if let (Self::Latest(limit), Some(history)) = (self, &mut task.history) {
+            let excess = history
+                .len()
+                .saturating_sub(usize::try_from(limit).unwrap_or(usize::MAX));
+            history.drain(..excess);
+            if history.is_empty() {
+                task.history = None;
+            }
+        }
+        task
+    }
+}
+
 /// A task as it is stored.
 #[derive(Debug, Clone)]
 pub struct StoredTask {
@@ -58,21 +75,10 @@ pub struct StoredTask {
 impl StoredTask {
     /// The task as clients see it, with at most `limit` messages of history.
     pub fn into_task(self, limit: HistoryLength) -> Task {
-        let mut task = self
+        let task = self
             .folded
             .into_task(self.task.to_string(), self.context_id, self.history);
-        if let HistoryLength::Latest(limit) = limit
-            && let Some(history) = &mut task.history
-        {
-            let excess = history
-                .len()
-                .saturating_sub(usize::try_from(limit).unwrap_or(usize::MAX));
-            history.drain(..excess);
-            if history.is_empty() {
-                task.history = None;
-            }
-        }
-        task
+        limit.limit(task)
     }
 }
 
