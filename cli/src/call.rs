@@ -41,7 +41,7 @@ pub(crate) async fn run(args: CallArgs, screen: &Screen) -> Result<Exit, Problem
 }
 
 async fn call(args: &CallArgs, screen: &Screen) -> Result<Exit, Problem> {
-    let client = Client::discover(&args.server.url).await?;
+    let client = Client::discover(&args.server.url, args.server.credentials()?).await?;
     let mut message = Message::new(Role::User, vec![Part::text(args.text.as_str())]);
     message.context_id.clone_from(&args.context_id);
     message.task_id.clone_from(&args.task_id);

@@ -21,7 +21,7 @@ pub(crate) struct CardArgs {
 
 /// Reads the card and shows it.
 pub(crate) async fn run(args: CardArgs, screen: &Screen) -> Result<Exit, Problem> {
-    let raw = client::card(&args.server.url).await?;
+    let raw = client::card(&args.server.url, args.server.credentials()?).await?;
     if args.json {
         screen.json(&raw)?;
         return Ok(Exit::Good);

@@ -15,7 +15,9 @@ pub(crate) use stream::{EventStream, Heard};
 use std::time::Duration;
 
 use relevo_shared::platform::config::mask_url;
-use reqwest::{RequestBuilder, Response, Url};
+use reqwest::header::HeaderMap;
+use reqwest::redirect::Policy;
+use reqwest::{RequestBuilder, Response, StatusCode, Url};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -91,6 +93,9 @@ impl Client {
     /// The `result` of a JSON-RPC answer.
     async fn result(&self, response: Response) -> Result<Value, ClientError> {
         let (status, retry_after) = (response.status(), retry_after(&response));
+        if status == StatusCode::UNAUTHORIZED {
+            return Err(ClientError::Unauthorized { url: self.address() });
+        }
         let bytes = response.bytes().await.map_err(|source| ClientError::Broken {
             url: self.address(),
             source: source.without_url(),
@@ -126,8 +131,11 @@ impl Client {
 }
 
 /// The HTTP side. No limit for a whole exchange: a stream lasts as long as its turn.
-fn http(base: &Url) -> Result<reqwest::Client, ClientError> {
+fn http(base: &Url, credentials: HeaderMap) -> Result<reqwest::Client, ClientError> {
     let mut builder = reqwest::Client::builder()
+        .default_headers(credentials)
+        // A redirect would carry them elsewhere.
+        .redirect(Policy::none())
         .connect_timeout(CONNECT)
         .tcp_nodelay(true)
         .tcp_keepalive(Duration::from_secs(15))

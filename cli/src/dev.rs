@@ -185,8 +185,9 @@ fn load(file: Option<PathBuf>) -> Result<(Settings, Agents), Problem> {
         loader = loader.set("log.level", "warn");
     }
     let (mut settings, agents) = loader.load_with(|settings, errors| {
-        let agents = Agents::from_table(&settings.agents, errors);
+        let agents = Agents::read(settings, errors);
         relevo_worker::check_agents(agents.all(), errors);
+        relevo_gateway::check_credentials(settings, errors);
         agents
     })?;
     // The Redis is this command's own: nobody else reaches its socket, and it knows no passwords.

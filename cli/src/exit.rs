@@ -77,6 +77,7 @@ impl From<ClientError> for Problem {
         match error {
             ClientError::Refused(error) => Self::Refused(error),
             other @ (ClientError::Unreachable { .. }
+            | ClientError::Unauthorized { .. }
             | ClientError::Broken { .. }
             | ClientError::Silent { .. }
             | ClientError::Status { .. }

@@ -12,10 +12,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use a2a::AgentCard;
 use futures_util::FutureExt as _;
 use relevo_shared::janitor::{Janitor, JanitorMetrics, JanitorSettings};
 use relevo_shared::platform::admin::Admin;
-use relevo_shared::platform::config::GATEWAY_ADMIN;
+use relevo_shared::platform::config::{ConfigErrors, GATEWAY_ADMIN};
 use relevo_shared::platform::listen::{BindError, bind};
 use relevo_shared::platform::metrics::{MetricsError, Registry};
 use relevo_shared::platform::readiness::Readiness;
@@ -27,11 +28,13 @@ use tokio::net::TcpListener;
 use tokio::time::{Instant, timeout_at};
 
 use crate::admission::{self, Admission};
+use crate::auth::Credentials;
 use crate::config::Config;
 use crate::drain::Drain;
 use crate::hub::{self, Hub, HubSettings};
 use crate::metrics::GatewayMetrics;
-use crate::operations::agent_card::{address_of, agent_card, url_of};
+use crate::operations::agent_card::{address_of, agent_card, extended_card, url_of};
+use crate::operations::extensions::Extensions;
 use crate::request::SecretKeys;
 use crate::ringer::Ringer;
 use crate::router::router;
@@ -64,6 +67,9 @@ pub enum BuildError {
     /// A metric.
     #[error(transparent)]
     Metrics(#[from] MetricsError),
+    /// The credentials of callers.
+    #[error(transparent)]
+    Config(#[from] ConfigErrors),
 }
 
 /// Why a gateway did not end cleanly.
@@ -96,6 +102,7 @@ pub struct App {
     janitor: Janitor,
     hub: hub::Running,
     ringer: AbortOnDrop<()>,
+    card: Card,
 }
 
 impl Config {
@@ -104,6 +111,9 @@ impl Config {
     /// # Errors
     /// [`BuildError`] names what could not be had.
     pub async fn build(self, shutdown: Shutdown) -> Result<App, BuildError> {
+        let mut errors = ConfigErrors::new();
+        let credentials = Credentials::read(&self.settings, &mut errors);
+        let credentials = errors.into_result(credentials)?;
         let (listener, listen) = bind_at("gateway.listen", self.settings.gateway.listen).await?;
         let grpc = match self.settings.gateway.grpc_listen {
             Some(wanted) => Some(bind_at("gateway.grpc_listen", wanted).await?),
@@ -135,7 +145,12 @@ impl Config {
             pools: self.agents.pools(),
         };
         let janitor = Janitor::new(store.clone(), janitor_settings, JanitorMetrics::register(&registry)?);
+        let public = self.public_card(&credentials, listen, grpc.as_ref().map(|(_, address)| *address));
+        let card = self.card(&public, listen);
         let services = Arc::new(Inner {
+            extensions: Extensions::of(&self.agents.default_agent().profile),
+            extended_card: credentials.are_required().then(|| extended_card(&self.agents, &public)),
+            credentials,
             admission: Admission::new(self.settings.limits.clone()),
             keep: Keep::from_settings(&self.settings.retention),
             secrets: SecretKeys::new(&self.settings.secrets.metadata_keys),
@@ -164,7 +179,36 @@ impl Config {
             janitor,
             hub: running,
             ringer: ringing,
+            card,
         })
+    }
+
+    fn public_card(&self, credentials: &Credentials, listen: SocketAddr, grpc: Option<SocketAddr>) -> AgentCard {
+        let gateway = &self.settings.gateway;
+        if gateway.public_url.is_none() && !listen.ip().is_loopback() {
+            // A part of `relevo dev` has no one else to tell; others are reached by names that only their operator knows.
+            tracing::warn!(
+                url = self.url(listen),
+                "the agent card sends clients to this address; set gateway.public_url to the one they can reach"
+            );
+        }
+        let grpc = grpc.map(|listen| {
+            let public = gateway.grpc_public.clone();
+            public.unwrap_or_else(|| address_of(listen).to_string())
+        });
+        agent_card(&self.agents, credentials.schemes(), &self.url(listen), grpc.as_deref())
+    }
+
+    /// Where clients reach it.
+    fn url(&self, listen: SocketAddr) -> String {
+        let public = self.settings.gateway.public_url.as_ref();
+        public.map_or_else(|| url_of(listen), |url| url.expose().to_owned())
+    }
+
+    fn card(&self, public: &AgentCard, listen: SocketAddr) -> Card {
+        let url = self.url(listen);
+        let old = self.settings.gateway.a2a_0_3.then_some(url.as_str());
+        Card::new(public, old, self.settings.auth.card)
     }
 
     fn registry(&self) -> Result<Registry, MetricsError> {
@@ -226,7 +270,6 @@ impl App {
     /// # Errors
     /// [`RunError`] when it failed, or when requests had to be cut off.
     pub async fn run(self) -> Result<(), RunError> {
-        let card = self.card();
         let Self {
             services,
             config,
@@ -241,6 +284,7 @@ impl App {
             janitor,
             hub,
             ringer,
+            card,
         } = self;
         let router = router(Services::clone(&services), card);
         let background = background(&services, &readiness, janitor);
@@ -278,33 +322,6 @@ impl App {
             Some(failure) => Err(RunError::Failed(failure)),
             None => ended,
         }
-    }
-
-    fn card(&self) -> Card {
-        let public = self
-            .config
-            .settings
-            .gateway
-            .public_url
-            .as_ref()
-            .map(|url| url.expose().to_owned());
-        let url = public.unwrap_or_else(|| {
-            let url = url_of(self.listen);
-            // A part of `relevo dev` has no one else to tell; others are reached by names that only their operator knows.
-            if !self.listen.ip().is_loopback() {
-                tracing::warn!(
-                    url,
-                    "the agent card sends clients to this address; set gateway.public_url to the one they can reach"
-                );
-            }
-            url
-        });
-        let grpc = self.grpc().map(|listen| {
-            let public = self.config.settings.gateway.grpc_public.clone();
-            public.unwrap_or_else(|| address_of(listen).to_string())
-        });
-        let old = self.config.settings.gateway.a2a_0_3.then_some(url.as_str());
-        Card::new(&agent_card(&self.config.agents, &url, grpc.as_deref()), old)
     }
 }
 

@@ -2,14 +2,31 @@
 //!
 //! Owns the principal of a request and the proof that an operation was allowed. The proof has no other maker than
 //! [`authorise`], and no operation can be called without the one for its own request type: forgetting the check does not
-//! compile. For now everyone is anonymous and may do everything inside its tenant.
+//! compile. Who calls is found by [`Credentials`]; without any configured, everyone is the same anonymous caller. Every
+//! caller may do everything inside its own scope, its tenant and its name, and sees nothing outside.
+
+mod credentials;
+mod read;
+
+pub(crate) use credentials::{Credentials, Schemes, Unauthenticated};
 
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use relevo_shared::domain::record::Sender;
 use relevo_shared::ids::ScopeKey;
 
-/// Who calls.
+/// Whose request it is; nobody's, where no credentials are configured.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Caller(Option<Arc<str>>);
+
+impl Caller {
+    fn named(name: &Arc<str>) -> Self {
+        Self(Some(Arc::clone(name)))
+    }
+}
+
+/// Who calls, in which tenant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Principal {
     sender: Sender,
@@ -17,11 +34,12 @@ pub(crate) struct Principal {
 }
 
 impl Principal {
-    /// Someone unknown, in a tenant of which nothing but the name is known (empty: none).
-    pub(crate) fn anonymous(tenant: &str) -> Self {
+    /// A caller in a tenant of which nothing but the name is known (empty: none).
+    pub(crate) fn new(caller: &Caller, tenant: &str) -> Self {
         let sender = Sender {
             tenant: tenant.to_owned(),
-            ..Sender::default()
+            subject: caller.0.as_deref().unwrap_or_default().to_owned(),
+            scopes: Vec::new(),
         };
         Self {
             scope: sender.scope(),
@@ -72,8 +90,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tenants_are_different_scopes() {
-        assert_ne!(Principal::anonymous("a").scope(), Principal::anonymous("b").scope());
-        assert_eq!(Principal::anonymous("").scope(), &Sender::default().scope());
+    fn tenants_and_callers_are_different_scopes() {
+        let scope = |caller: &Caller, tenant| Principal::new(caller, tenant).scope().clone();
+        let (nobody, somebody) = (Caller::default(), Caller::named(&"a".into()));
+        assert_ne!(scope(&nobody, "a"), scope(&nobody, "b"));
+        assert_ne!(scope(&somebody, "a"), scope(&nobody, "a"));
+        assert_ne!(scope(&somebody, ""), scope(&nobody, "a"));
+        assert_eq!(scope(&nobody, ""), Sender::default().scope());
     }
 }

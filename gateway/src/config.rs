@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use relevo_shared::agents::Agents;
 use relevo_shared::platform::config::{ConfigErrors, Loader, Settings};
 
+use crate::auth::Credentials;
+
 /// Everything a gateway is built from; see [`Config::build`].
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -35,9 +37,17 @@ impl Config {
     /// # Errors
     /// Everything that is wrong, together.
     pub fn load(loader: Loader) -> Result<Self, ConfigErrors> {
-        let (settings, agents) = loader.load_with(|settings, errors| Agents::from_table(&settings.agents, errors))?;
+        let (settings, agents) = loader.load_with(|settings, errors| {
+            check_credentials(settings, errors);
+            Agents::read(settings, errors)
+        })?;
         Ok(Self::new(settings, agents))
     }
+}
+
+/// Refuses credentials of callers that cannot be read, before the listener is open.
+pub fn check_credentials(settings: &Settings, errors: &mut ConfigErrors) {
+    Credentials::read(settings, errors);
 }
 
 #[cfg(test)]

@@ -5,21 +5,30 @@
 //! the operations (which only name what happened) and by the transports (which only write what `body` makes of it).
 
 mod body;
+mod catalogue;
 mod grpc;
 mod plain;
 mod text;
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use a2a::error_code as code;
 use axum::body::Body;
-use axum::http::header::ETAG;
+use axum::http::header::{CONNECTION, ETAG, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, Response, StatusCode};
 use relevo_shared::ids::TaskId;
 use relevo_shared::store::StoreError;
 
 use crate::request::Violation;
 pub(crate) use body::{json_response, labelled};
+#[cfg(test)]
+use catalogue::CATALOGUE;
+use catalogue::{
+    BAD_BODY, CONTENT_TYPE, EXTENSION_REQUIRED, INTERNAL, INVALID_PARAMS, INVALID_REQUEST, MEDIA_TYPE,
+    METHOD_NOT_ALLOWED, METHOD_NOT_FOUND, MOVED, NO_PATH, PARSE, PUSH_NOT_SUPPORTED, RATE_LIMITED, Row, STATE_LOST,
+    TASK_NOT_CANCELABLE, TASK_NOT_FOUND, TIMEOUT, TOO_LARGE, UNAUTHENTICATED, UNAVAILABLE, UNSUPPORTED,
+    VERSION_NOT_SUPPORTED,
+};
 pub(crate) use plain::Plain;
 pub(crate) use text::echo;
 
@@ -27,290 +36,6 @@ pub(crate) use text::echo;
 const OUR_DOMAIN: &str = "relevo";
 /// When a client may try again after Redis could not be reached: a failover takes some seconds.
 const REDIS_PAUSE: Duration = Duration::from_secs(2);
-
-/// A status of gRPC; the REST binding names it, too.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Grpc {
-    InvalidArgument = 3,
-    DeadlineExceeded = 4,
-    NotFound = 5,
-    ResourceExhausted = 8,
-    FailedPrecondition = 9,
-    OutOfRange = 11,
-    Unimplemented = 12,
-    Internal = 13,
-    Unavailable = 14,
-    DataLoss = 15,
-}
-
-impl Grpc {
-    /// As `google.rpc.Code` numbers it.
-    pub(crate) fn number(self) -> i32 {
-        self as i32
-    }
-
-    /// As `google.rpc.Code` spells it.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::InvalidArgument => "INVALID_ARGUMENT",
-            Self::DeadlineExceeded => "DEADLINE_EXCEEDED",
-            Self::NotFound => "NOT_FOUND",
-            Self::ResourceExhausted => "RESOURCE_EXHAUSTED",
-            Self::FailedPrecondition => "FAILED_PRECONDITION",
-            Self::OutOfRange => "OUT_OF_RANGE",
-            Self::Unimplemented => "UNIMPLEMENTED",
-            Self::Internal => "INTERNAL",
-            Self::Unavailable => "UNAVAILABLE",
-            Self::DataLoss => "DATA_LOSS",
-        }
-    }
-}
-
-/// One kind of error on every binding.
-#[derive(Debug)]
-pub(crate) struct Row {
-    /// The label in metrics and logs.
-    label: &'static str,
-    /// `ErrorInfo.reason`.
-    reason: &'static str,
-    /// `ErrorInfo.domain`.
-    domain: &'static str,
-    /// The JSON-RPC code; below the protocol there is none.
-    code: Option<i32>,
-    /// The status on REST.
-    status: StatusCode,
-    grpc: Grpc,
-    #[cfg_attr(not(test), expect(dead_code, reason = "for docs/errors.md"))]
-    when: &'static str,
-    #[cfg_attr(not(test), expect(dead_code, reason = "for docs/errors.md"))]
-    who: &'static str,
-}
-
-const PARSE: Row = Row {
-    label: "parse_error",
-    reason: "PARSE_ERROR",
-    domain: a2a::PROTOCOL_DOMAIN,
-    code: Some(code::PARSE_ERROR),
-    status: StatusCode::BAD_REQUEST,
-    grpc: Grpc::InvalidArgument,
-    when: "The body is not JSON, or nested too deeply to be read.",
-    who: "The client repairs the request.",
-};
-const INVALID_REQUEST: Row = Row {
-    label: "invalid_request",
-    reason: "INVALID_REQUEST",
-    domain: a2a::PROTOCOL_DOMAIN,
-    code: Some(code::INVALID_REQUEST),
-    status: StatusCode::BAD_REQUEST,
-    grpc: Grpc::InvalidArgument,
-    when: "JSON, but no JSON-RPC request: no object, a batch, a notification, a wrong `jsonrpc`, `id` or `method`.",
-    who: "The client repairs the request.",
-};
-const METHOD_NOT_FOUND: Row = Row {
-    label: "method_not_found",
-    reason: "METHOD_NOT_FOUND",
-    domain: a2a::PROTOCOL_DOMAIN,
-    code: Some(code::METHOD_NOT_FOUND),
-    status: StatusCode::NOT_FOUND,
-    grpc: Grpc::Unimplemented,
-    when: "No operation of that name. Names are exact.",
-    who: "The client uses a method of A2A 1.0.",
-};
-const INVALID_PARAMS: Row = Row {
-    label: "invalid_params",
-    reason: "INVALID_PARAMS",
-    domain: a2a::PROTOCOL_DOMAIN,
-    code: Some(code::INVALID_PARAMS),
-    status: StatusCode::BAD_REQUEST,
-    grpc: Grpc::InvalidArgument,
-    when: "Fields are missing, of the wrong type or out of bounds; each is named in `BadRequest.fieldViolations`.",
-    who: "The client repairs the fields.",
-};
-const TASK_NOT_FOUND: Row = Row {
-    label: "task_not_found",
-    reason: "TASK_NOT_FOUND",
-    domain: a2a::PROTOCOL_DOMAIN,
-    code: Some(code::TASK_NOT_FOUND),
-    status: StatusCode::NOT_FOUND,
-    grpc: Grpc::NotFound,
-    when: "No such task, or not the caller's: the two look the same.",
-    who: "The client forgets the task.",
-};
-const TASK_NOT_CANCELABLE: Row = Row {
-    label: "task_not_cancelable",
-    reason: "TASK_NOT_CANCELABLE",
-    domain: a2a::PROTOCOL_DOMAIN,
-    code: Some(code::TASK_NOT_CANCELABLE),
-    status: StatusCode::BAD_REQUEST,
-    grpc: Grpc::FailedPrecondition,
-    when: "The task has ended.",
-    who: "Nobody: there is nothing to stop.",
-};
-const PUSH_NOT_SUPPORTED: Row = Row {
-    label: "push_not_supported",
-    reason: "PUSH_NOTIFICATION_NOT_SUPPORTED",
-    domain: a2a::PROTOCOL_DOMAIN,
-    code: Some(code::PUSH_NOTIFICATION_NOT_SUPPORTED),
-    status: StatusCode::BAD_REQUEST,
-    grpc: Grpc::FailedPrecondition,
-    when: "An operation on push configs, or one inside a message: the card announces no push.",
-    who: "The client subscribes or polls.",
-};
-const UNSUPPORTED: Row = Row {
-    label: "unsupported_operation",
-    reason: "UNSUPPORTED_OPERATION",
-    domain: a2a::PROTOCOL_DOMAIN,
-    code: Some(code::UNSUPPORTED_OPERATION),
-    status: StatusCode::BAD_REQUEST,
-    grpc: Grpc::FailedPrecondition,
-    when: "Not possible here or in this state: a message to an ended or working task, a subscription to an ended one, the extended card.",
-    who: "The client reads the text.",
-};
-const VERSION_NOT_SUPPORTED: Row = Row {
-    label: "version_not_supported",
-    reason: "VERSION_NOT_SUPPORTED",
-    domain: a2a::PROTOCOL_DOMAIN,
-    code: Some(code::VERSION_NOT_SUPPORTED),
-    status: StatusCode::BAD_REQUEST,
-    grpc: Grpc::FailedPrecondition,
-    when: "`A2A-Version` is not 1.x; a missing one means 0.3.",
-    who: "The client sends `A2A-Version: 1.0`.",
-};
-const RATE_LIMITED: Row = Row {
-    label: "rate_limited",
-    reason: "RATE_LIMITED",
-    domain: OUR_DOMAIN,
-    code: Some(code::INTERNAL_ERROR),
-    status: StatusCode::TOO_MANY_REQUESTS,
-    grpc: Grpc::ResourceExhausted,
-    when: "The caller has as many turns running as it may have.",
-    who: "The client tries again after `Retry-After`.",
-};
-const UNAVAILABLE: Row = Row {
-    label: "unavailable",
-    reason: "UNAVAILABLE",
-    domain: OUR_DOMAIN,
-    code: Some(code::INTERNAL_ERROR),
-    status: StatusCode::SERVICE_UNAVAILABLE,
-    grpc: Grpc::Unavailable,
-    when: "Too many turns wait, or Redis is nearly full or away; `metadata.cause` says which. `metadata.outcome` = `unknown`: the turn may have been taken all the same.",
-    who: "The client tries again after `Retry-After`, with its idempotency key; the operator watches the cause.",
-};
-const STATE_LOST: Row = Row {
-    label: "state_lost",
-    reason: "STATE_LOST",
-    domain: OUR_DOMAIN,
-    code: Some(code::INTERNAL_ERROR),
-    status: StatusCode::INTERNAL_SERVER_ERROR,
-    grpc: Grpc::DataLoss,
-    when: "The task disappeared under an open stream or a waiting call: Redis came back with an older state.",
-    who: "The client asks for the task; the operator looks at Redis.",
-};
-const MOVED: Row = Row {
-    label: "moved",
-    reason: "STREAM_MOVED",
-    domain: OUR_DOMAIN,
-    code: None,
-    status: StatusCode::SERVICE_UNAVAILABLE,
-    grpc: Grpc::Unavailable,
-    when: "gRPC only: a stream was closed at an event because it is old or the gateway stops. The other bindings just end it.",
-    who: "The client subscribes again with the last position.",
-};
-const INTERNAL: Row = Row {
-    label: "internal",
-    reason: "INTERNAL_ERROR",
-    domain: OUR_DOMAIN,
-    code: Some(code::INTERNAL_ERROR),
-    status: StatusCode::INTERNAL_SERVER_ERROR,
-    grpc: Grpc::Internal,
-    when: "A mistake of the server; the log has it.",
-    who: "The operator reads the log.",
-};
-const NO_PATH: Row = Row {
-    label: "not_found",
-    reason: "NOT_FOUND",
-    domain: OUR_DOMAIN,
-    code: None,
-    status: StatusCode::NOT_FOUND,
-    grpc: Grpc::NotFound,
-    when: "No such path.",
-    who: "The client repairs the address.",
-};
-const METHOD_NOT_ALLOWED: Row = Row {
-    label: "method_not_allowed",
-    reason: "METHOD_NOT_ALLOWED",
-    domain: OUR_DOMAIN,
-    code: None,
-    status: StatusCode::METHOD_NOT_ALLOWED,
-    grpc: Grpc::Unimplemented,
-    when: "The path exists, with the methods in `Allow`.",
-    who: "The client uses one of them.",
-};
-const TIMEOUT: Row = Row {
-    label: "timeout",
-    reason: "REQUEST_TIMEOUT",
-    domain: OUR_DOMAIN,
-    code: None,
-    status: StatusCode::REQUEST_TIMEOUT,
-    grpc: Grpc::DeadlineExceeded,
-    when: "The body did not come within `gateway.request_timeout`.",
-    who: "The client sends faster, or tries again.",
-};
-const TOO_LARGE: Row = Row {
-    label: "too_large",
-    reason: "REQUEST_TOO_LARGE",
-    domain: OUR_DOMAIN,
-    code: None,
-    status: StatusCode::PAYLOAD_TOO_LARGE,
-    grpc: Grpc::OutOfRange,
-    when: "The body is larger than `gateway.body_limit`, or holds more values than about 25,000 objects or 200,000 numbers.",
-    who: "The client sends less.",
-};
-const MEDIA_TYPE: Row = Row {
-    label: "unsupported_media_type",
-    reason: "CONTENT_TYPE_NOT_SUPPORTED",
-    domain: a2a::PROTOCOL_DOMAIN,
-    code: None,
-    status: StatusCode::UNSUPPORTED_MEDIA_TYPE,
-    grpc: Grpc::InvalidArgument,
-    when: "`Content-Type` is neither `application/json` nor `application/a2a+json`.",
-    who: "The client labels its JSON.",
-};
-const BAD_BODY: Row = Row {
-    label: "bad_body",
-    reason: "BAD_BODY",
-    domain: OUR_DOMAIN,
-    code: None,
-    status: StatusCode::BAD_REQUEST,
-    grpc: Grpc::InvalidArgument,
-    when: "The body broke off.",
-    who: "The client sends it again.",
-};
-
-/// Every kind of error, in the order of the document.
-#[cfg(test)]
-const CATALOGUE: [&Row; 20] = [
-    &PARSE,
-    &INVALID_REQUEST,
-    &METHOD_NOT_FOUND,
-    &INVALID_PARAMS,
-    &TASK_NOT_FOUND,
-    &TASK_NOT_CANCELABLE,
-    &PUSH_NOT_SUPPORTED,
-    &UNSUPPORTED,
-    &VERSION_NOT_SUPPORTED,
-    &RATE_LIMITED,
-    &UNAVAILABLE,
-    &STATE_LOST,
-    &MOVED,
-    &INTERNAL,
-    &NO_PATH,
-    &METHOD_NOT_ALLOWED,
-    &TIMEOUT,
-    &TOO_LARGE,
-    &MEDIA_TYPE,
-    &BAD_BODY,
-];
 
 /// Why new work is not taken now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -355,6 +80,15 @@ pub(crate) enum ApiError {
     /// Another protocol version.
     #[error("protocol version not supported")]
     VersionNotSupported(String),
+    /// The client does not speak an extension that it must.
+    #[error("an extension is required")]
+    ExtensionRequired(Arc<str>),
+    /// A media type that is not taken: the field that has it, and what it is.
+    #[error("media type not supported")]
+    ContentType(String, String),
+    /// Nobody knows who calls.
+    #[error("no valid credential")]
+    Unauthenticated,
     /// Not now.
     #[error("not available now")]
     Unavailable {
@@ -454,6 +188,9 @@ impl ApiError {
             Self::PushNotSupported => &PUSH_NOT_SUPPORTED,
             Self::Unsupported(_) => &UNSUPPORTED,
             Self::VersionNotSupported(_) => &VERSION_NOT_SUPPORTED,
+            Self::ExtensionRequired(_) => &EXTENSION_REQUIRED,
+            Self::ContentType(..) => &CONTENT_TYPE,
+            Self::Unauthenticated => &UNAUTHENTICATED,
             Self::Unavailable {
                 why: Overload::Scope, ..
             } => &RATE_LIMITED,
@@ -484,6 +221,20 @@ impl ApiError {
             _ => None,
         }
     }
+}
+
+/// HTTP's answer to a request without a valid credential, with these challenges.
+pub(crate) fn unauthorized(challenges: impl Iterator<Item = HeaderValue>) -> Response<Body> {
+    let mut response = json_response(br#"{"error":"Unauthorized"}"#.to_vec());
+    *response.status_mut() = UNAUTHENTICATED.status;
+    for challenge in challenges {
+        response.headers_mut().append(WWW_AUTHENTICATE, challenge);
+    }
+    // The body of the request is not read.
+    response
+        .headers_mut()
+        .insert(CONNECTION, HeaderValue::from_static("close"));
+    response
 }
 
 /// The client has it already.

@@ -27,5 +27,5 @@ mod transport;
 
 pub use app::{App, BuildError, RunError};
 pub use command_line::{Arguments, main};
-pub use config::Config;
+pub use config::{Config, check_credentials};
 pub use metrics::GatewayMetrics;

@@ -3,7 +3,9 @@
 
 pub(crate) mod agent_card;
 mod cancel_task;
+mod cursor;
 mod extended_card;
+pub(crate) mod extensions;
 mod follow;
 mod get_task;
 mod keyed;
@@ -16,9 +18,11 @@ mod subscribe_to_task;
 mod wait;
 
 pub(crate) use cancel_task::cancel_task;
+pub(crate) use cursor::add_cursor;
 pub(crate) use extended_card::extended_card;
 pub(crate) use follow::{EventStream, StreamEvent, StreamItem};
 pub(crate) use get_task::get_task;
+pub(crate) use keyed::from_metadata as key_in_metadata;
 pub(crate) use list_tasks::list_tasks;
 pub(crate) use push_config::push_config;
 pub(crate) use send_message::send_message;

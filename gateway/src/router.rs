@@ -62,7 +62,12 @@ pub(crate) fn router(services: Services, card: Card) -> Router {
 }
 
 async fn serve_card(State(state): State<CardState>, headers: HeaderMap) -> Response<Body> {
-    let mut observed = Observed::new(&state.services.metrics, "agent_card", Instant::now());
+    let received = Instant::now();
+    let services = &state.services;
+    if services.settings.auth.card && services.credentials.identify(&headers).is_err() {
+        return jsonrpc::refused(services, received);
+    }
+    let mut observed = Observed::new(&services.metrics, "agent_card", received);
     let response = state.card.respond(&headers);
     observed.finish("ok");
     response

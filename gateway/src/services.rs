@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use a2a::AgentCard;
 use relevo_shared::agents::Agents;
 use relevo_shared::platform::config::Settings;
 use relevo_shared::platform::tasks::Tasks;
@@ -10,9 +11,11 @@ use relevo_shared::store::{Keep, RedisClock, Store};
 use tokio::time::Instant;
 
 use crate::admission::Admission;
+use crate::auth::{Caller, Credentials};
 use crate::drain::Drain;
 use crate::hub::Hub;
 use crate::metrics::GatewayMetrics;
+use crate::operations::extensions::{Active, Extensions};
 use crate::request::SecretKeys;
 use crate::ringer::Ringer;
 
@@ -33,6 +36,10 @@ pub(crate) struct Inner {
     pub(crate) drain: Drain,
     pub(crate) tasks: Tasks,
     pub(crate) secrets: SecretKeys,
+    pub(crate) credentials: Credentials,
+    pub(crate) extensions: Extensions,
+    /// What callers with a credential may know, where there are credentials.
+    pub(crate) extended_card: Option<AgentCard>,
 }
 
 impl std::fmt::Debug for Inner {
@@ -54,6 +61,10 @@ pub(crate) struct Call {
     pub(crate) idempotency_key: Option<String>,
     /// W3C trace context, if it is well-formed.
     pub(crate) traceparent: Option<String>,
+    /// Whose it is.
+    pub(crate) caller: Caller,
+    /// The extensions that it has switched on.
+    pub(crate) extensions: Active,
 }
 
 impl Call {
@@ -65,6 +76,8 @@ impl Call {
             last_event_id: None,
             idempotency_key: None,
             traceparent: None,
+            caller: Caller::default(),
+            extensions: Active::default(),
         }
     }
 }

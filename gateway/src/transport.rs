@@ -10,16 +10,19 @@ pub(crate) mod sse;
 pub(crate) mod v03;
 mod version;
 
-use axum::http::HeaderMap;
+use a2a::SVC_PARAM_EXTENSIONS;
+use axum::http::{HeaderMap, HeaderValue};
 use tokio::time::Instant;
 
+use crate::auth::Unauthenticated;
 use crate::services::{Call, Inner};
 
 /// Longest position that a client may send.
 const LONGEST_CURSOR: usize = 256;
 
-/// What a request's headers say beside its body.
-pub(crate) fn call(services: &Inner, headers: &HeaderMap, received: Instant) -> Call {
+/// What a request's headers say beside its body. Whoever shows no valid credential, where there are any, gets no further.
+pub(crate) fn call(services: &Inner, headers: &HeaderMap, received: Instant) -> Result<Call, Unauthenticated> {
+    let caller = services.credentials.identify(headers)?;
     let mut call = Call::new(received, services.settings.gateway.request_timeout);
     let text = |name: &str| {
         headers
@@ -33,7 +36,28 @@ pub(crate) fn call(services: &Inner, headers: &HeaderMap, received: Instant) -> 
     });
     call.idempotency_key = text("idempotency-key");
     call.traceparent = text("traceparent").filter(|value| is_traceparent(value));
-    call
+    call.caller = caller;
+    call.extensions = services.extensions.activate(extensions(headers));
+    Ok(call)
+}
+
+/// The URIs that a client lists; clients of 0.3 have another name for the header.
+fn extensions(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    let lists = [SVC_PARAM_EXTENSIONS, "x-a2a-extensions"];
+    let values = lists.into_iter().flat_map(|name| headers.get_all(name));
+    let texts = values.filter_map(|value| value.to_str().ok());
+    texts.flat_map(|list| list.split(',')).map(str::trim)
+}
+
+/// Tells a client which of its extensions are active.
+pub(crate) fn tell_extensions(call: &Call, headers: &mut HeaderMap) {
+    let value = call
+        .extensions
+        .listed()
+        .and_then(|list| HeaderValue::from_str(&list).ok());
+    if let Some(value) = value {
+        headers.insert(SVC_PARAM_EXTENSIONS, value);
+    }
 }
 
 /// `00-<32 hex>-<16 hex>-<2 hex>`, the only version there is.

@@ -38,6 +38,7 @@ fn record() -> TurnRecord {
         remember_ms: 0,
         new_task: true,
         accepted_output_modes: Vec::new(),
+        extensions: Vec::new(),
         traceparent: None,
         metadata: BTreeMap::new(),
     }

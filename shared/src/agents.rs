@@ -5,12 +5,14 @@
 //! is one agent, `demo`.
 
 mod process;
+mod profile;
 mod read;
 
 pub use process::{EnvValue, ProcessConfig};
+pub use profile::{Extension, GoodEnd, Ingest, Profile, Profiles, essence};
 
 use crate::domain::record::CrashPolicy;
-use crate::platform::config::ConfigErrors;
+use crate::platform::config::{ConfigErrors, Settings};
 
 /// The pool of an agent that names none.
 pub const DEFAULT_POOL: &str = "default";
@@ -68,6 +70,8 @@ pub struct SkillConfig {
     pub tags: Vec<String>,
     /// Messages to try.
     pub examples: Vec<String>,
+    /// Whether only the extended card shows it.
+    pub extended: bool,
 }
 
 /// One `[agents.<name>]` table.
@@ -83,10 +87,14 @@ pub struct AgentConfig {
     pub attempts: Option<u32>,
     /// The workers that serve it.
     pub pool: String,
+    /// For the card: what people call it.
+    pub title: String,
     /// For the card.
     pub description: String,
-    /// For the card; at least one.
+    /// For the card; at least one that is public.
     pub skills: Vec<SkillConfig>,
+    /// How it speaks.
+    pub profile: Profile,
     /// How its process is started, when it is one.
     pub process: Option<ProcessConfig>,
 }
@@ -94,17 +102,30 @@ pub struct AgentConfig {
 impl AgentConfig {
     /// An agent with nothing but defaults.
     pub fn of_kind(name: &str, kind: AgentKind) -> Self {
-        let description = kind.default_description().to_owned();
         Self {
             name: name.to_owned(),
             kind,
             policy: kind.default_policy(),
             attempts: None,
             pool: DEFAULT_POOL.to_owned(),
-            skills: vec![own_skill(name, &description)],
-            description,
+            title: name.to_owned(),
+            description: kind.default_description().to_owned(),
+            skills: Vec::new(),
+            profile: Profile::generic(),
             process: None,
         }
+        .with_a_skill()
+    }
+
+    /// With the skills of its profile if it lists none, and with itself as one if nobody lists any.
+    fn with_a_skill(mut self) -> Self {
+        if self.skills.is_empty() {
+            self.skills.clone_from(&self.profile.skills);
+        }
+        if self.skills.iter().all(|skill| skill.extended) {
+            self.skills.insert(0, own_skill(&self.name, &self.description));
+        }
+        self
     }
 }
 
@@ -116,6 +137,7 @@ fn own_skill(name: &str, description: &str) -> SkillConfig {
         description: description.to_owned(),
         tags: vec![name.to_owned()],
         examples: Vec::new(),
+        extended: false,
     }
 }
 
@@ -136,10 +158,16 @@ impl Default for Agents {
 }
 
 impl Agents {
-    /// Reads the tables of `[agents]` (see [`crate::platform::config::Settings::agents`]). What is wrong goes to
-    /// `errors`; what is returned then is only good for finding further errors.
+    /// Reads the tables of `[agents]` and of the `[profiles]` that they name. What is wrong goes to `errors`; what is returned
+    /// then is only good for finding further errors.
+    pub fn read(settings: &Settings, errors: &mut ConfigErrors) -> Self {
+        let profiles = Profiles::read(&settings.profiles, errors);
+        read::agents(&settings.agents, &profiles, errors)
+    }
+
+    /// Reads the tables of `[agents]` with the built-in profiles.
     pub fn from_table(table: &toml::Table, errors: &mut ConfigErrors) -> Self {
-        read::agents(table, errors)
+        read::agents(table, &Profiles::default(), errors)
     }
 
     /// Every agent, by name.

@@ -29,6 +29,7 @@ mod sweep;
 mod tasks;
 mod turns;
 mod workers;
+mod workspace;
 
 pub use bell::BellWaiter;
 pub use clock::{RedisClock, millis};
@@ -53,6 +54,7 @@ pub use sweep::Swept;
 pub use tasks::{HistoryLength, StoredTask};
 pub use turns::{Refused, Submit, Submitted, Take, Taken, Took};
 pub use workers::WorkerSeen;
+pub use workspace::Bound;
 
 use std::sync::Arc;
 

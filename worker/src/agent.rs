@@ -11,13 +11,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use a2a::{Message, Task};
+use a2a::{Message, Part, Task};
 use relevo_shared::domain::reason::FailReason;
 use relevo_shared::domain::record::{Sender, TurnRecord};
 use relevo_shared::ids::Epoch;
 use relevo_shared::store::StoreError;
 use tokio::sync::watch;
 
+pub use crate::input::Prompt;
 use crate::runner::leases::Guard;
 use crate::runner::past::Past;
 pub use crate::runner::sink::{EventSink, Metadata, SESSION_BYTES, SESSION_ITEMS, SessionError, SinkClosed};
@@ -39,12 +40,23 @@ pub struct Turn {
     pub(crate) guard: Guard,
     /// What was before the turn.
     pub(crate) past: Past,
+    /// The message as one text, and where the context works, if the agent's profile makes such.
+    pub prompt: Option<Prompt>,
 }
 
 impl Turn {
     /// Who sent the message.
     pub fn sender(&self) -> &Sender {
         &self.record.sender
+    }
+
+    /// The words of the message: its prompt, or its texts.
+    pub fn text(&self) -> String {
+        if let Some(prompt) = &self.prompt {
+            return prompt.text.clone();
+        }
+        let texts: Vec<&str> = self.record.message.parts.iter().filter_map(Part::as_text).collect();
+        texts.join("\n")
     }
 
     /// The task as it was when the turn began, without history, and the messages before the turn's own, oldest first.

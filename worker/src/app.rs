@@ -27,12 +27,13 @@ use crate::agent::Agent;
 use crate::agent::demo::Demo;
 use crate::agent::process::Process;
 use crate::config::Config;
+use crate::input::Roots;
 use crate::metrics::{Instruments, WorkerMetrics};
 use crate::runner::control;
 use crate::runner::draft::OutputLimits;
 use crate::runner::leases::{Authority, Leases};
 use crate::runner::renew::{Heartbeat, Renewal};
-use crate::runner::take::{HandOver, TurnSettings, Worker};
+use crate::runner::take::{HandOver, Served, TurnSettings, Worker};
 
 /// How often the worker says that it lives.
 const SEEN: Duration = Duration::from_secs(2);
@@ -146,12 +147,14 @@ impl App {
                 .all()
                 .iter()
                 .map(|agent| {
-                    (
-                        agent.name.clone(),
-                        build_agent(agent, &tasks, slots, supervisor.as_ref()),
-                    )
+                    let served = Served {
+                        agent: build_agent(agent, &tasks, slots, supervisor.as_ref()),
+                        profile: Arc::new(agent.profile.clone()),
+                    };
+                    (agent.name.clone(), served)
                 })
                 .collect(),
+            roots: Arc::new(Roots::new(&settings.workspace.roots)),
             settings: turn_settings(&settings, keep),
             authority: Authority {
                 ttl: settings.lease.ttl,
@@ -247,7 +250,7 @@ impl App {
     /// Lets running turns finish; gives back what has not when the deadline comes. Says whether nothing had to be abandoned.
     async fn drain(&self, shutdown: &Shutdown) -> bool {
         let deadline = self.settings.drain.deadline;
-        let agents = self.worker.agents.values().map(|agent| agent.patience());
+        let agents = self.worker.agents.values().map(|served| served.agent.patience());
         let reserve = agents.max().unwrap_or_default().saturating_add(REDIS_RESERVE);
         let patience = deadline
             .saturating_sub(reserve.max(HAND_OVER_RESERVE))

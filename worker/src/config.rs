@@ -58,7 +58,7 @@ impl Config {
             loader = loader.set("admin.listen", address);
         }
         let (settings, agents) = loader.load_with(|settings, errors| {
-            let agents = Agents::from_table(&settings.agents, errors);
+            let agents = Agents::read(settings, errors);
             let served = |agent: &&AgentConfig| settings.worker.pools.contains(&agent.pool);
             check_agents(agents.all().iter().filter(served), errors);
             agents

@@ -29,6 +29,7 @@ pub(crate) fn record() -> TurnRecord {
         remember_ms: 0,
         new_task: true,
         accepted_output_modes: Vec::new(),
+        extensions: Vec::new(),
         traceparent: None,
         metadata: BTreeMap::new(),
     }

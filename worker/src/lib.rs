@@ -9,6 +9,7 @@ mod app;
 mod config;
 #[cfg(test)]
 mod fixture;
+mod input;
 mod metrics;
 mod runner;
 pub mod supervise;

@@ -3,6 +3,7 @@
 pub(crate) mod control;
 pub(crate) mod draft;
 pub(crate) mod leases;
+mod opening;
 pub(crate) mod past;
 pub(crate) mod renew;
 pub(crate) mod sink;

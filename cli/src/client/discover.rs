@@ -2,6 +2,7 @@
 
 use a2a::{AgentCard, AgentInterface};
 use reqwest::Url;
+use reqwest::header::HeaderMap;
 use serde_json::Value;
 
 use super::{Client, ClientError, shown};
@@ -11,8 +12,10 @@ const CARD: &str = ".well-known/agent-card.json";
 
 impl Client {
     /// Reads the card at `base` and takes the first interface it lists that this client speaks.
-    pub(crate) async fn discover(base: &Url) -> Result<Self, ClientError> {
-        let http = super::http(base)?;
+    /// `credentials` are shown to `base` and to no other origin: whoever wrote the card must not learn them by naming another.
+    pub(crate) async fn discover(base: &Url, credentials: HeaderMap) -> Result<Self, ClientError> {
+        let known = !credentials.is_empty();
+        let http = super::http(base, credentials)?;
         let card = read_card(&http, base).await?;
         let foreign = |detail: String| ClientError::Foreign {
             url: shown(base),
@@ -26,17 +29,24 @@ impl Client {
         if !matches!(url.scheme(), "http" | "https") {
             return Err(foreign(format!("its card names the address {}", shown(&url))));
         }
+        let url = reachable(url, base);
+        if known && url.origin() != base.origin() {
+            let (there, here) = (shown(&url), shown(base));
+            return Err(foreign(format!(
+                "its card names {there}, and credentials are shown to {here} only: give --url {there} if that is meant"
+            )));
+        }
         Ok(Self {
             http,
-            url: reachable(url, base),
+            url,
             tenant: interface.tenant.clone(),
         })
     }
 }
 
 /// The card as the server sent it.
-pub(crate) async fn card(base: &Url) -> Result<Value, ClientError> {
-    read_card(&super::http(base)?, base).await
+pub(crate) async fn card(base: &Url, credentials: HeaderMap) -> Result<Value, ClientError> {
+    read_card(&super::http(base, credentials)?, base).await
 }
 
 async fn read_card(http: &reqwest::Client, base: &Url) -> Result<Value, ClientError> {

@@ -41,6 +41,12 @@ pub(crate) enum ClientError {
         /// When to try again, if it said so.
         retry_after: Option<Duration>,
     },
+    /// The server wants a credential, or another one.
+    #[error("{url} wants a credential: --token-file or --api-key-file, or the variable RELEVO_TOKEN or RELEVO_API_KEY")]
+    Unauthorized {
+        /// Where to, without credentials.
+        url: String,
+    },
     /// The server refused the call.
     #[error("{0}")]
     Refused(RpcError),
@@ -61,7 +67,7 @@ impl ClientError {
             Self::Unreachable { .. } | Self::Broken { .. } | Self::Silent { .. } => true,
             Self::Status { status, .. } => matches!(status, 408 | 425 | 429 | 500..=599),
             Self::Refused(error) => error.is_passing(),
-            Self::Foreign { .. } => false,
+            Self::Foreign { .. } | Self::Unauthorized { .. } => false,
         }
     }
 
@@ -70,7 +76,11 @@ impl ClientError {
         match self {
             Self::Status { retry_after, .. } => *retry_after,
             Self::Refused(error) => error.retry_after,
-            Self::Unreachable { .. } | Self::Broken { .. } | Self::Silent { .. } | Self::Foreign { .. } => None,
+            Self::Unreachable { .. }
+            | Self::Broken { .. }
+            | Self::Silent { .. }
+            | Self::Foreign { .. }
+            | Self::Unauthorized { .. } => None,
         }
     }
 

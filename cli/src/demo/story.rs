@@ -7,6 +7,7 @@ use a2a::{Message, Part, Role, SendMessageRequest, StreamResponse, Task, TaskSta
 use relevo_shared::agents::Agents;
 use relevo_shared::domain::event::{attempt, valid_through};
 use relevo_shared::platform::config::Loader;
+use reqwest::header::HeaderMap;
 use rustix::process::Signal;
 use serde_json::json;
 use tokio::time::Instant;
@@ -44,7 +45,10 @@ pub(super) async fn tell(
     screen: &Screen,
 ) -> Result<Exit, Problem> {
     let (first, last) = processes.ends()?;
-    let (client, other) = (Client::discover(first).await?, Client::discover(last).await?);
+    let (client, other) = (
+        Client::discover(first, HeaderMap::new()).await?,
+        Client::discover(last, HeaderMap::new()).await?,
+    );
     let settings = Loader::new().set("redis.url", redis).load()?;
     let cluster = operator::connect(&settings, &Agents::default()).await?;
 

@@ -53,9 +53,10 @@ impl Apps {
                 .await
                 .map_err(|error| match error {
                     BuildError::Bind(error) => taken(error),
-                    other @ (BuildError::Address(_) | BuildError::Store(_) | BuildError::Metrics(_)) => {
-                        Problem::Failed(other.into())
-                    }
+                    other @ (BuildError::Address(_)
+                    | BuildError::Store(_)
+                    | BuildError::Metrics(_)
+                    | BuildError::Config(_)) => Problem::Failed(other.into()),
                 })?;
             apps = apps.shown(app.registry(), app.readiness());
             apps.gateways.push(app);

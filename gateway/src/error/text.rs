@@ -49,6 +49,11 @@ impl ApiError {
             Self::VersionNotSupported(found) => {
                 format!("A2A-Version {} is not supported; this server speaks 1.0", echo(found))
             }
+            Self::ExtensionRequired(uri) => format!("The extension {uri} is required: list it in A2A-Extensions"),
+            Self::ContentType(field, found) => {
+                format!("Content type not supported: {field} is {}", echo(found))
+            }
+            Self::Unauthenticated => "No valid credential".to_owned(),
             Self::Unavailable { why, .. } => why.text().to_owned(),
             Self::StateLost(_) => "The state of the task was lost; ask for it again".to_owned(),
             Self::Moved => "The server closes this stream; come back with last-event-id".to_owned(),
@@ -62,6 +67,8 @@ impl ApiError {
             Self::TaskNotFound(task) | Self::TaskNotCancelable(task) => json!({ "taskId": echo(task) }),
             Self::StateLost(task) => json!({ "taskId": task.to_string() }),
             Self::VersionNotSupported(_) => json!({ "supportedVersions": a2a::VERSION }),
+            Self::ExtensionRequired(uri) => json!({ "extension": &**uri }),
+            Self::ContentType(field, found) => json!({ "field": field, "mediaType": echo(found) }),
             Self::Unavailable { why, unknown: None, .. } => json!({ "cause": why.label() }),
             Self::Unavailable {
                 why,

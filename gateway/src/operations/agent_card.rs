@@ -1,58 +1,135 @@
 //! The agent card: a pure function of the configuration.
 
+use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use a2a::{AgentCapabilities, AgentCard, AgentInterface, AgentSkill};
-use relevo_shared::agents::{AgentConfig, Agents};
+use a2a::{
+    AgentCapabilities, AgentCard, AgentExtension, AgentInterface, AgentProvider, AgentSkill, ApiKeySecurityScheme,
+    HttpAuthSecurityScheme, SecurityRequirement, SecurityScheme,
+};
+use axum::http::HeaderName;
+use relevo_shared::agents::{AgentConfig, Agents, Profile};
+
+use super::extensions::OWN as OWN_EXTENSIONS;
+use crate::auth::Schemes;
 
 /// The bindings that are served at the same address, the preferred one first.
 const BINDINGS: [&str; 2] = ["JSONRPC", "HTTP+JSON"];
 
-/// What this deployment says about itself at `url`, and at `grpc` if gRPC is served.
-pub(crate) fn agent_card(agents: &Agents, url: &str, grpc: Option<&str>) -> AgentCard {
+/// What this deployment says about itself to everyone: at `url`, and at `grpc` if gRPC is served.
+pub(crate) fn agent_card(agents: &Agents, schemes: Schemes<'_>, url: &str, grpc: Option<&str>) -> AgentCard {
     let default = agents.default_agent();
     let mut interfaces = BINDINGS.map(|binding| AgentInterface::new(url, binding)).to_vec();
     interfaces.extend(grpc.map(|address| AgentInterface::new(address, "GRPC")));
+    let (security_schemes, security_requirements) = security(schemes);
+    let profile = &default.profile;
     AgentCard {
-        name: default.name.clone(),
+        name: default.title.clone(),
         description: default.description.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         supported_interfaces: interfaces,
         capabilities: AgentCapabilities {
             streaming: Some(true),
             push_notifications: Some(false),
-            extensions: None,
-            extended_agent_card: Some(false),
+            extensions: Some(extensions(profile)),
+            extended_agent_card: Some(security_schemes.is_some()),
         },
-        // What an agent can do with a part is its own matter: nothing is refused by its type.
-        default_input_modes: vec!["*/*".to_owned()],
-        default_output_modes: vec!["text/plain".to_owned(), "application/octet-stream".to_owned()],
+        default_input_modes: profile.input_modes.clone(),
+        default_output_modes: profile.output_modes.clone(),
         // What nobody can call is not offered: every message goes to the default agent.
-        skills: skills(default).collect(),
-        provider: None,
+        skills: skills(default, false),
+        provider: profile
+            .organization
+            .clone()
+            .map(|(organization, url)| AgentProvider { organization, url }),
         documentation_url: None,
         icon_url: None,
-        security_schemes: None,
-        security_requirements: None,
+        security_schemes,
+        security_requirements,
         signatures: None,
     }
 }
 
-fn skills(agent: &AgentConfig) -> impl Iterator<Item = AgentSkill> {
-    agent.skills.iter().map(|skill| AgentSkill {
-        id: skill.id.clone(),
-        name: skill.name.clone(),
-        description: skill.description.clone(),
-        tags: if skill.tags.is_empty() {
-            vec![agent.name.clone()]
-        } else {
-            skill.tags.clone()
-        },
-        examples: (!skill.examples.is_empty()).then(|| skill.examples.clone()),
-        input_modes: None,
-        output_modes: None,
-        security_requirements: None,
-    })
+/// What it says to callers with a credential: everything, and the skills that are only for them.
+pub(crate) fn extended_card(agents: &Agents, public: &AgentCard) -> AgentCard {
+    AgentCard {
+        skills: skills(agents.default_agent(), true),
+        ..public.clone()
+    }
+}
+
+/// What the server speaks itself, then what the profile adds.
+fn extensions(profile: &Profile) -> Vec<AgentExtension> {
+    let own = OWN_EXTENSIONS.iter().map(|(uri, description)| AgentExtension {
+        uri: (*uri).to_owned(),
+        description: Some((*description).to_owned()),
+        required: None,
+        params: None,
+    });
+    let added = profile.extensions.iter().map(|extension| AgentExtension {
+        uri: extension.uri.clone(),
+        description: Some(extension.description.clone()).filter(|text| !text.is_empty()),
+        required: extension.required.then_some(true),
+        params: (!extension.params.is_empty()).then(|| extension.params.clone().into_iter().collect()),
+    });
+    own.chain(added).collect()
+}
+
+type Security = (
+    Option<HashMap<String, SecurityScheme>>,
+    Option<Vec<SecurityRequirement>>,
+);
+
+/// Any of the schemes is enough.
+fn security(schemes: Schemes<'_>) -> Security {
+    let http = |scheme: &str| {
+        SecurityScheme::HttpAuth(HttpAuthSecurityScheme {
+            scheme: scheme.to_owned(),
+            description: None,
+            bearer_format: None,
+        })
+    };
+    let key = |header: &HeaderName| {
+        SecurityScheme::ApiKey(ApiKeySecurityScheme {
+            location: "header".to_owned(),
+            name: header.to_string(),
+            description: None,
+        })
+    };
+    let all: Vec<(String, SecurityScheme)> = [
+        ("bearerAuth", schemes.bearer.then(|| http("bearer"))),
+        ("basicAuth", schemes.basic.then(|| http("basic"))),
+        ("apiKeyAuth", schemes.api_key.map(key)),
+    ]
+    .into_iter()
+    .filter_map(|(name, scheme)| Some((name.to_owned(), scheme?)))
+    .collect();
+    if all.is_empty() {
+        return (None, None);
+    }
+    let one = |(name, _): &(String, _)| SecurityRequirement::from([(name.clone(), Vec::new())]);
+    let requirements = all.iter().map(one).collect();
+    (Some(all.into_iter().collect()), Some(requirements))
+}
+
+fn skills(agent: &AgentConfig, extended: bool) -> Vec<AgentSkill> {
+    let shown = agent.skills.iter().filter(|skill| extended || !skill.extended);
+    shown
+        .map(|skill| AgentSkill {
+            id: skill.id.clone(),
+            name: skill.name.clone(),
+            description: skill.description.clone(),
+            tags: if skill.tags.is_empty() {
+                vec![agent.name.clone()]
+            } else {
+                skill.tags.clone()
+            },
+            examples: (!skill.examples.is_empty()).then(|| skill.examples.clone()),
+            input_modes: None,
+            output_modes: None,
+            security_requirements: None,
+        })
+        .collect()
 }
 
 /// The address that clients on this machine reach a listener at.
@@ -72,12 +149,16 @@ pub(crate) fn address_of(listen: SocketAddr) -> SocketAddr {
 
 #[cfg(test)]
 mod tests {
+    use relevo_shared::platform::config::{ConfigErrors, Loader};
+
     use super::*;
+    use crate::auth::Credentials;
 
     #[test]
     fn the_card_says_where_and_what() {
         let card = serde_json::to_value(agent_card(
             &Agents::default(),
+            Credentials::default().schemes(),
             "https://agents.example.com",
             Some("h:1"),
         ))
@@ -100,6 +181,49 @@ mod tests {
         for required in ["description", "version", "defaultInputModes", "defaultOutputModes"] {
             assert!(!card[required].is_null(), "{required}");
         }
+    }
+
+    #[test]
+    fn credentials_are_announced_with_the_extended_card() {
+        let settings = Loader::new()
+            .set("auth.token", "t")
+            .set("auth.api_key", "k")
+            .load()
+            .unwrap();
+        let credentials = Credentials::read(&settings, &mut ConfigErrors::new());
+        let agents = Agents::from_table(
+            &toml::from_str("[a]\nkind = \"demo\"\nprofile = \"iac-code\"\n").unwrap(),
+            &mut ConfigErrors::new(),
+        );
+        let public = agent_card(&agents, credentials.schemes(), "https://a", None);
+        let card = serde_json::to_value(&public).unwrap();
+        assert_eq!(card["name"], "iac-code");
+        assert_eq!(card["capabilities"]["extendedAgentCard"], true);
+        assert_eq!(
+            card["securitySchemes"]["bearerAuth"]["httpAuthSecurityScheme"]["scheme"],
+            "bearer"
+        );
+        assert_eq!(
+            card["securitySchemes"]["apiKeyAuth"]["apiKeySecurityScheme"]["name"],
+            "x-api-key"
+        );
+        assert!(card["securitySchemes"]["basicAuth"].is_null());
+        assert_eq!(
+            card["securityRequirements"][1]["schemes"]["apiKeyAuth"]["list"],
+            serde_json::json!([])
+        );
+        assert_eq!(card["skills"].as_array().unwrap().len(), 4);
+        let extended = extended_card(&agents, &public);
+        assert_eq!(extended.skills.last().unwrap().id, "iac_code_runtime_details");
+        let uris: Vec<&str> = public
+            .capabilities
+            .extensions
+            .iter()
+            .flatten()
+            .map(|e| e.uri.as_str())
+            .collect();
+        assert_eq!(uris[..3], OWN_EXTENSIONS.map(|(uri, _)| uri));
+        assert!(uris.contains(&"urn:iac-code:a2a:artifact-metadata:v1"));
     }
 
     #[test]

@@ -11,9 +11,10 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use relevo_shared::domain::event;
 use relevo_shared::ids::{Cursor, EntryId, TaskId};
 use relevo_shared::store::{HistoryLength, Reservation, Reserved, millis};
-use serde_json::json;
+use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
+use super::extensions::IDEMPOTENCY;
 use super::submit::{Accepted, Opening, Sent, admit};
 use super::{until_answered, wait};
 use crate::auth::Principal;
@@ -35,6 +36,22 @@ pub(super) fn remember(services: &Inner, call: &Call) -> u64 {
         Some(_) => millis(services.settings.retention.idempotency),
         None => 0,
     }
+}
+
+/// The key of a send that carries it in its metadata, for clients that cannot set headers. It is taken out: a request is the same
+/// wherever its key was.
+pub(crate) fn from_metadata(call: &Call, request: &mut SendMessage) -> Result<Option<String>, ApiError> {
+    let Some(facts) = request.metadata.remove(IDEMPOTENCY) else {
+        return Ok(None);
+    };
+    let path = format!("metadata.{IDEMPOTENCY}.key");
+    let Some(key) = facts.get("key").and_then(Value::as_str) else {
+        return Err(ApiError::invalid(path, "must be a text"));
+    };
+    if call.idempotency_key.as_ref().is_some_and(|header| header != key) {
+        return Err(ApiError::invalid(path, format!("is another key than that of {FIELD}")));
+    }
+    Ok(Some(key.to_owned()))
 }
 
 /// Reserves the key of a send for `wanted`, or returns the ids that it stands for already.
@@ -186,6 +203,25 @@ mod tests {
             ..request("a")
         };
         assert_ne!(digest(&request("a")), digest(&immediate));
+    }
+
+    #[test]
+    fn a_key_in_the_metadata_is_taken_out_and_must_be_that_of_the_header() {
+        let keyed = |facts: Value| SendMessage {
+            metadata: std::collections::BTreeMap::from([(IDEMPOTENCY.to_owned(), facts)]),
+            ..request("a")
+        };
+        let mut call = Call::new(tokio::time::Instant::now(), std::time::Duration::from_secs(1));
+        let mut sent = keyed(json!({ "key": "k" }));
+        assert_eq!(from_metadata(&call, &mut sent).unwrap().as_deref(), Some("k"));
+        assert_eq!(digest(&sent), digest(&request("a")));
+        assert!(from_metadata(&call, &mut request("a")).unwrap().is_none());
+        for wrong in [json!({}), json!("k"), json!({ "key": 1 })] {
+            assert!(from_metadata(&call, &mut keyed(wrong)).is_err());
+        }
+        call.idempotency_key = Some("other".to_owned());
+        assert!(from_metadata(&call, &mut keyed(json!({ "key": "k" }))).is_err());
+        assert!(from_metadata(&call, &mut keyed(json!({ "key": "other" }))).is_ok());
     }
 
     #[test]

@@ -3,8 +3,9 @@
 //! ORDER: choose the ids, listen, then submit. So nothing that follows can be missed, and an unknown outcome is resolved
 //! by sending the same submit again: it has one effect, whoever sends it.
 
-use a2a::{Message, StreamResponse, Task, TaskState, TaskStatus};
+use a2a::{Message, PartContent, StreamResponse, Task, TaskState, TaskStatus};
 use bytes::Bytes;
+use relevo_shared::agents::Profile;
 use relevo_shared::domain::event::{self, Event, timestamp};
 use relevo_shared::domain::fold::{Fold, Folded};
 use relevo_shared::domain::reason::FailReason;
@@ -12,7 +13,7 @@ use relevo_shared::domain::record::{TurnRecord, VERSION};
 use relevo_shared::domain::wire;
 use relevo_shared::ids::{Cursor, EntryId, Nonce, TaskId, TurnId};
 use relevo_shared::platform::entropy;
-use relevo_shared::store::{Refused, Reservation, StoredTask, Submit, Submitted, millis};
+use relevo_shared::store::{HistoryLength, Refused, Reservation, StoredTask, Submit, Submitted, millis};
 
 use super::{keyed, read_visible, until_answered};
 use crate::auth::Principal;
@@ -85,6 +86,10 @@ pub(super) async fn submit(
     if request.inline_push {
         return Err(ApiError::PushNotSupported);
     }
+    check_media_types(&services.agents.default_agent().profile, &request.message)?;
+    for id in request.message.reference_task_ids.iter().flatten() {
+        read_visible(services, principal, id, HistoryLength::Latest(0), call.deadline).await?;
+    }
     // A keyed message may have been accepted before: that is known when its key is read.
     if call.idempotency_key.is_none() {
         admit(services, principal).await?;
@@ -93,6 +98,27 @@ pub(super) async fn submit(
         Some(_) => follow_up(services, principal, call, request, want).await,
         None => new_task(services, principal, call, request, want).await,
     }
+}
+
+/// Refuses parts of a type that the card does not list. What a text or JSON is by its form needs no type; what bytes are, nobody
+/// knows.
+fn check_media_types(profile: &Profile, message: &Message) -> Result<(), ApiError> {
+    for (place, part) in message.parts.iter().enumerate() {
+        let implied = match part.content {
+            PartContent::Text(_) => "text/plain",
+            PartContent::Data(_) => "application/json",
+            PartContent::Raw(_) | PartContent::Url(_) => "",
+        };
+        let given = part.media_type.as_deref().filter(|text| !text.trim().is_empty());
+        let found = given.unwrap_or(implied);
+        if !profile.takes(found) {
+            return Err(ApiError::ContentType(
+                format!("message.parts[{place}].mediaType"),
+                found.to_owned(),
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Says whether a new turn may be submitted, as far as cluster and scope are concerned.
@@ -278,6 +304,7 @@ fn record(services: &Inner, principal: &Principal, call: &Call, request: SendMes
         remember_ms: place.remember,
         new_task: place.new_task,
         accepted_output_modes: request.accepted_output_modes,
+        extensions: call.extensions.uris(),
         traceparent: call.traceparent.clone(),
         metadata: request.metadata,
     }
@@ -389,7 +416,7 @@ fn continued(
     mut stored: StoredTask,
     record: &TurnRecord,
     at: EntryId,
-    limit: relevo_shared::store::HistoryLength,
+    limit: HistoryLength,
 ) -> (Opening, Vec<Message>) {
     let mut history: Vec<Message> = stored.folded.begin_turn().into_iter().collect();
     history.push(record.message.clone());

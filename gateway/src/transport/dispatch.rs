@@ -1,6 +1,8 @@
 //! From the name of an operation and its parameters as JSON to its answer: the one way that all bindings go.
 
-use a2a::{ListTasksResponse, SendMessageResponse, Task, methods};
+use std::borrow::Cow;
+
+use a2a::{AgentCard, ListTasksResponse, SendMessageResponse, Task, methods};
 use relevo_shared::domain::wire;
 use serde_json::Value;
 
@@ -15,6 +17,7 @@ pub(crate) enum Answer {
     Sent(SendMessageResponse),
     Task(Task),
     Tasks(ListTasksResponse),
+    Card(Box<AgentCard>),
     Stream(EventStream),
 }
 
@@ -25,6 +28,8 @@ impl Answer {
             Self::Sent(sent) => wire::to_vec(&sent),
             Self::Task(task) => wire::to_vec(&task),
             Self::Tasks(tasks) => wire::to_vec(&tasks),
+            // Through a value: the members of its maps are sorted then, on every gateway alike.
+            Self::Card(card) => serde_json::to_value(&card).unwrap_or_default().to_string().into_bytes(),
             Self::Stream(events) => return Err(events),
         })
     }
@@ -56,58 +61,73 @@ pub(crate) async fn dispatch(
     method: &str,
     params: Value,
 ) -> Result<Answer, ApiError> {
+    services.extensions.check(&call.extensions)?;
     match method {
         methods::SEND_MESSAGE => {
-            let request = SendMessage::parse(params, &services.secrets)?;
-            let permit = permit(&request.tenant);
-            let sent = operations::send_message(services, &permit, call, request).await?;
+            let (request, call) = message(services, call, params)?;
+            let permit = permit(&call, &request.tenant);
+            let sent = operations::send_message(services, &permit, &call, request).await?;
             Ok(Answer::Sent(sent))
         }
         methods::SEND_STREAMING_MESSAGE => {
-            let request = SendMessage::parse(params, &services.secrets)?;
-            let permit = permit(&request.tenant);
-            let events = operations::stream_message(services, &permit, call, request).await?;
+            let (request, call) = message(services, call, params)?;
+            let permit = permit(&call, &request.tenant);
+            let events = operations::stream_message(services, &permit, &call, request).await?;
             Ok(Answer::Stream(events))
         }
         methods::GET_TASK => {
             let request = GetTask::parse(params)?;
-            let permit = permit(&request.tenant);
+            let permit = permit(call, &request.tenant);
             let task = operations::get_task(services, &permit, call, &request).await?;
             Ok(Answer::Task(task))
         }
         methods::LIST_TASKS => {
             let request = ListTasks::parse(params)?;
-            let permit = permit(&request.tenant);
+            let permit = permit(call, &request.tenant);
             let tasks = operations::list_tasks(services, &permit, call, &request).await?;
             Ok(Answer::Tasks(tasks))
         }
         methods::CANCEL_TASK => {
             let request = CancelTask::parse(params)?;
-            let permit = permit(&request.tenant);
+            let permit = permit(call, &request.tenant);
             let task = operations::cancel_task(services, &permit, call, &request).await?;
             Ok(Answer::Task(task))
         }
         methods::SUBSCRIBE_TO_TASK => {
             let request = SubscribeToTask::parse(params)?;
-            let permit = permit(&request.tenant);
+            let permit = permit(call, &request.tenant);
             let events = operations::subscribe_to_task(services, &permit, call, &request).await?;
             Ok(Answer::Stream(events))
         }
         methods::GET_EXTENDED_AGENT_CARD => {
             let request = ExtendedCard::parse(params)?;
-            Err(operations::extended_card(&permit(&request.tenant), &request))
+            let card = operations::extended_card(services, &permit(call, &request.tenant), &request)?;
+            Ok(Answer::Card(Box::new(card)))
         }
         // The four operations on push configs.
         _ => {
             let request = PushConfig::parse(params)?;
-            Err(operations::push_config(&permit(&request.tenant), &request))
+            Err(operations::push_config(&permit(call, &request.tenant), &request))
         }
     }
 }
 
-/// Everyone is anonymous, in the tenant it names.
-fn permit<R>(tenant: &str) -> Permit<R> {
-    authorise(Principal::anonymous(tenant))
+/// A message, and its call with the key that the message carries.
+fn message<'a>(services: &Services, call: &'a Call, params: Value) -> Result<(SendMessage, Cow<'a, Call>), ApiError> {
+    let mut request = SendMessage::parse(params, &services.secrets)?;
+    let call = match operations::key_in_metadata(call, &mut request)? {
+        None => Cow::Borrowed(call),
+        key => Cow::Owned(Call {
+            idempotency_key: key,
+            ..call.clone()
+        }),
+    };
+    Ok((request, call))
+}
+
+/// For the caller, in the tenant that the request names.
+fn permit<R>(call: &Call, tenant: &str) -> Permit<R> {
+    authorise(Principal::new(&call.caller, tenant))
 }
 
 #[cfg(test)]

@@ -6,7 +6,9 @@ mod params;
 mod stream;
 
 use a2a::methods;
-use a2a_pb::pbconv::{to_proto_list_tasks_response, to_proto_send_message_response, to_proto_task};
+use a2a_pb::pbconv::{
+    to_proto_agent_card, to_proto_list_tasks_response, to_proto_send_message_response, to_proto_task,
+};
 use a2a_pb::proto::a2a_service_server::{A2aService, A2aServiceServer};
 use a2a_pb::proto::{
     AgentCard, CancelTaskRequest, DeleteTaskPushNotificationConfigRequest, GetExtendedAgentCardRequest,
@@ -17,14 +19,16 @@ use a2a_pb::proto::{
 use axum::Router;
 use axum::http::HeaderMap;
 use tokio::time::Instant;
-use tonic::metadata::{MetadataMap, MetadataValue};
+use tonic::metadata::MetadataValue;
 use tonic::{Request, Response, Status};
 
 use super::body::is_too_heavy;
 use super::dispatch::{Answer, dispatch};
 use super::{call, version};
+use crate::auth::Unauthenticated;
 use crate::error::ApiError;
 use crate::observe::Observed;
+use crate::operations::extensions::Active;
 use crate::services::Services;
 pub(crate) use health::Health;
 use params::{Params, Tenant};
@@ -54,7 +58,7 @@ struct Grpc(Services);
 struct Answered {
     answer: Answer,
     observed: Observed,
-    resume: bool,
+    extensions: Active,
 }
 
 impl Grpc {
@@ -63,7 +67,13 @@ impl Grpc {
         let mut observed = Observed::new(&self.0.metrics, method, received);
         let (metadata, _, request) = request.into_parts();
         let headers: &HeaderMap = metadata.as_ref();
-        let call = call(&self.0, headers, received);
+        let call = match call(&self.0, headers, received) {
+            Ok(call) => call,
+            Err(Unauthenticated) => {
+                observed.finish(ApiError::Unauthenticated.label());
+                return Err(ApiError::Unauthenticated.to_grpc());
+            }
+        };
         let answered = match version::check(headers, None) {
             // Boxed: the futures of all operations together are large.
             Ok(()) => match request.params() {
@@ -76,7 +86,7 @@ impl Grpc {
             Ok(answer) => Ok(Answered {
                 answer,
                 observed,
-                resume: wants_cursors(&metadata),
+                extensions: call.extensions,
             }),
             Err(error) => {
                 error.log();
@@ -95,35 +105,32 @@ impl Grpc {
     ) -> Result<Response<T>, Status> {
         let mut answered = self.answer(method, request).await?;
         answered.observed.finish("ok");
-        read(answered.answer).map(Response::new).ok_or_else(mismatch)
+        let response = read(answered.answer).map(Response::new).ok_or_else(mismatch)?;
+        Ok(told(response, &answered.extensions))
     }
 
     async fn stream<R: Params>(&self, method: &'static str, request: Request<R>) -> Result<Response<Events>, Status> {
         let Answered {
             answer,
             observed,
-            resume,
+            extensions,
         } = self.answer(method, request).await?;
         let Answer::Stream(events) = answer else {
             return Err(mismatch());
         };
-        let mut response = Response::new(stream::events(events, resume, observed));
-        if resume {
-            let active = MetadataValue::from_static(RESUME);
-            response.metadata_mut().insert(EXTENSIONS, active);
-        }
-        Ok(response)
+        let cursors = extensions.contains(RESUME);
+        let response = Response::new(stream::events(events, cursors, observed));
+        Ok(told(response, &extensions))
     }
 }
 
-/// Whether the client has switched on the extension that puts positions into events.
-fn wants_cursors(metadata: &MetadataMap) -> bool {
-    metadata
-        .get_all(EXTENSIONS)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|list| list.split(','))
-        .any(|uri| uri.trim() == RESUME)
+/// An answer that says which extensions are active.
+fn told<T>(mut response: Response<T>, active: &Active) -> Response<T> {
+    let value = active.listed().and_then(|list| MetadataValue::try_from(list).ok());
+    if let Some(value) = value {
+        response.metadata_mut().insert(EXTENSIONS, value);
+    }
+    response
 }
 
 /// An operation that answers in another form than its method has: a mistake of ours.
@@ -134,7 +141,7 @@ fn mismatch() -> Status {
 fn task(answer: Answer) -> Option<Task> {
     match answer {
         Answer::Task(task) => Some(to_proto_task(&task)),
-        Answer::Sent(_) | Answer::Tasks(_) | Answer::Stream(_) => None,
+        Answer::Sent(_) | Answer::Tasks(_) | Answer::Card(_) | Answer::Stream(_) => None,
     }
 }
 
@@ -154,7 +161,7 @@ impl A2aService for Grpc {
     ) -> Result<Response<SendMessageResponse>, Status> {
         let sent = |answer| match answer {
             Answer::Sent(sent) => Some(to_proto_send_message_response(&sent)),
-            Answer::Task(_) | Answer::Tasks(_) | Answer::Stream(_) => None,
+            Answer::Task(_) | Answer::Tasks(_) | Answer::Card(_) | Answer::Stream(_) => None,
         };
         self.once(methods::SEND_MESSAGE, request, sent).await
     }
@@ -170,7 +177,7 @@ impl A2aService for Grpc {
     async fn list_tasks(&self, request: Request<ListTasksRequest>) -> Result<Response<ListTasksResponse>, Status> {
         let tasks = |answer| match answer {
             Answer::Tasks(tasks) => Some(to_proto_list_tasks_response(&tasks)),
-            Answer::Task(_) | Answer::Sent(_) | Answer::Stream(_) => None,
+            Answer::Task(_) | Answer::Sent(_) | Answer::Card(_) | Answer::Stream(_) => None,
         };
         self.once(methods::LIST_TASKS, request, tasks).await
     }
@@ -212,7 +219,11 @@ impl A2aService for Grpc {
         request: Request<GetExtendedAgentCardRequest>,
     ) -> Result<Response<AgentCard>, Status> {
         let request = request.map(|request| Tenant(request.tenant));
-        self.once(methods::GET_EXTENDED_AGENT_CARD, request, never).await
+        let card = |answer| match answer {
+            Answer::Card(card) => Some(to_proto_agent_card(&card)),
+            Answer::Task(_) | Answer::Sent(_) | Answer::Tasks(_) | Answer::Stream(_) => None,
+        };
+        self.once(methods::GET_EXTENDED_AGENT_CARD, request, card).await
     }
 
     async fn delete_task_push_notification_config(

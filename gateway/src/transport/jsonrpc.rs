@@ -7,36 +7,58 @@ pub(crate) use envelope::RpcId;
 
 use axum::body::{Body, Bytes};
 use axum::extract::State;
+use axum::http::header::{CONNECTION, CONTENT_TYPE};
 use axum::http::request::Parts;
-use axum::http::{Request, Response};
+use axum::http::{HeaderValue, Request, Response};
 use serde_json::Value;
 use tokio::time::Instant;
 
 use super::dispatch::{Answer, dispatch, known};
 use super::sse::Wrap;
-use super::{body, call, sse, v03, version};
-use crate::error::{ApiError, Plain, json_response};
+use super::{body, call, sse, tell_extensions, v03, version};
+use crate::auth::Unauthenticated;
+use crate::error::{ApiError, json_response, unauthorized};
 use crate::observe::Observed;
-use crate::services::{Call, Services};
+use crate::services::{Call, Inner, Services};
 
 /// Serves `POST /`.
 pub(crate) async fn serve(State(services): State<Services>, request: Request<Body>) -> Response<Body> {
     let received = Instant::now();
     let (parts, body) = request.into_parts();
-    let call = call(&services, &parts.headers, received);
-    let limit = services.settings.gateway.body_limit.as_len();
-    let read = if body::is_json(&parts.headers) {
-        body::read(&parts.headers, body, limit, call.deadline).await
-    } else {
-        Err(Plain::UnsupportedMediaType)
+    let call = match call(&services, &parts.headers, received) {
+        Ok(call) => call,
+        Err(Unauthenticated) => return refused(&services, received),
     };
-    match read {
+    let limit = services.settings.gateway.body_limit.as_len();
+    if !body::is_json(&parts.headers) {
+        let found = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        let error = ApiError::ContentType("Content-Type".to_owned(), found.unwrap_or("missing").to_owned());
+        let mut response = refuse(
+            Observed::new(&services.metrics, "none", received),
+            &RpcId::null(),
+            &error,
+        );
+        // What was not read cannot be skipped.
+        response
+            .headers_mut()
+            .insert(CONNECTION, HeaderValue::from_static("close"));
+        return response;
+    }
+    let mut response = match body::read(&parts.headers, body, limit, call.deadline).await {
         Ok(bytes) => answer(&services, &parts, &call, &bytes).await,
         Err(plain) => {
             Observed::new(&services.metrics, "none", received).finish(plain.label());
             plain.respond()
         }
-    }
+    };
+    tell_extensions(&call, response.headers_mut());
+    response
+}
+
+/// The answer to a request without a valid credential, the same on both bindings of HTTP.
+pub(crate) fn refused(services: &Inner, received: Instant) -> Response<Body> {
+    Observed::new(&services.metrics, "none", received).finish(ApiError::Unauthenticated.label());
+    unauthorized(services.credentials.challenges())
 }
 
 async fn answer(services: &Services, parts: &Parts, call: &Call, bytes: &Bytes) -> Response<Body> {
@@ -68,8 +90,7 @@ async fn answer(services: &Services, parts: &Parts, call: &Call, bytes: &Bytes) 
     let result = match answered.map(Answer::printed) {
         Ok(Ok(result)) => dialect.result(result),
         Ok(Err(events)) => {
-            let wrap = dialect.wrap(envelope.id);
-            return sse::respond(events, wrap, services.settings.stream.keep_alive, observed);
+            return sse::respond(events, dialect.wrap(envelope.id), services, call, observed);
         }
         Err(error) => {
             error.log();

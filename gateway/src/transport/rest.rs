@@ -3,18 +3,22 @@
 mod query;
 mod route;
 
+use a2a::methods;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::header::{ACCEPT, CONTENT_TYPE};
+use axum::http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, Request, Response};
 use bytes::Bytes;
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
+use super::card::PRIVATE;
 use super::dispatch::{Answer, dispatch};
+use super::jsonrpc::refused;
 use super::sse::{self, Wrap};
-use super::{body, call, version};
+use super::{body, call, tell_extensions, version};
+use crate::auth::Unauthenticated;
 use crate::error::{ApiError, Plain, labelled};
 use crate::observe::Observed;
 use crate::services::{Call, Services};
@@ -39,31 +43,51 @@ pub(crate) async fn serve(State(services): State<Services>, request: Request<Bod
             return plain.respond_rest(&media_type);
         }
     };
-    let mut observed = Observed::new(&services.metrics, method, received);
-    let call = call(&services, &parts.headers, received);
-    let bytes = match bytes(&services, &parts, body, &call).await {
+    let call = match call(&services, &parts.headers, received) {
+        Ok(call) => call,
+        Err(Unauthenticated) => return refused(&services, received),
+    };
+    let mut response = answer(&services, &parts, body, (route, method), &call, &media_type).await;
+    tell_extensions(&call, response.headers_mut());
+    response
+}
+
+async fn answer(
+    services: &Services,
+    parts: &Parts,
+    body: Body,
+    (route, method): (Route, &'static str),
+    call: &Call,
+    media_type: &HeaderValue,
+) -> Response<Body> {
+    let mut observed = Observed::new(&services.metrics, method, call.received);
+    let bytes = match bytes(services, parts, body, call).await {
         Ok(bytes) => bytes,
         Err(plain) => {
             observed.finish(plain.label());
-            return plain.respond_rest(&media_type);
+            return plain.respond_rest(media_type);
         }
     };
-    let answered = match params(&parts, route, &bytes) {
+    let answered = match params(parts, route, &bytes) {
         // Boxed: the futures of all operations together are large.
-        Ok(params) => Box::pin(dispatch(&services, &call, method, params)).await,
+        Ok(params) => Box::pin(dispatch(services, call, method, params)).await,
         Err(error) => Err(error),
     };
     let result = match answered.map(Answer::printed) {
         Ok(Ok(result)) => result,
-        Ok(Err(events)) => return sse::respond(events, Wrap::Bare, services.settings.stream.keep_alive, observed),
+        Ok(Err(events)) => return sse::respond(events, Wrap::Bare, services, call, observed),
         Err(error) => {
             error.log();
             observed.finish(error.label());
-            return error.respond_rest(&media_type);
+            return error.respond_rest(media_type);
         }
     };
     observed.finish("ok");
-    labelled(result, &media_type)
+    let mut response = labelled(result, media_type);
+    if method == methods::GET_EXTENDED_AGENT_CARD {
+        response.headers_mut().insert(CACHE_CONTROL, PRIVATE);
+    }
+    response
 }
 
 /// The body of a POST; of nothing else is it read. None at all needs no label.

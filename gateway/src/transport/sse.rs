@@ -7,14 +7,18 @@ mod frame;
 
 use std::time::Duration;
 
+use a2a::StreamResponse;
 use axum::body::Body;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderValue, Response};
 use bytes::{BufMut as _, Bytes, BytesMut};
 use futures_util::{StreamExt as _, stream};
+use relevo_shared::domain::event::RESUME;
+use relevo_shared::domain::wire;
 use tokio::time::timeout;
 
-use crate::operations::{EventStream, StreamEvent, StreamItem};
+use crate::operations::{EventStream, StreamEvent, StreamItem, add_cursor};
+use crate::services::{Call, Inner};
 use crate::transport::jsonrpc::{RpcId, error_body, old, old_error_body};
 
 use super::super::observe::Observed;
@@ -41,16 +45,25 @@ struct Frames {
     events: EventStream,
     wrap: Wrap,
     keep_alive: Duration,
+    /// Whether each event says inside itself where it stands, too.
+    cursors: bool,
     observed: Observed,
     begun: bool,
 }
 
 /// Answers with a stream.
-pub(crate) fn respond(events: EventStream, wrap: Wrap, keep_alive: Duration, observed: Observed) -> Response<Body> {
+pub(crate) fn respond(
+    events: EventStream,
+    wrap: Wrap,
+    services: &Inner,
+    call: &Call,
+    observed: Observed,
+) -> Response<Body> {
     let frames = Frames {
         events,
         wrap,
-        keep_alive,
+        keep_alive: services.settings.stream.keep_alive,
+        cursors: call.extensions.contains(RESUME),
         observed,
         begun: false,
     };
@@ -81,7 +94,10 @@ impl Frames {
         match item {
             Some(StreamItem::Events(events)) => {
                 self.observed.first_event();
-                for event in events {
+                for mut event in events {
+                    if self.cursors {
+                        event.body = with_cursor(&event);
+                    }
                     frame(&mut chunk, &self.wrap, &event);
                 }
                 Some((chunk.freeze(), false))
@@ -113,6 +129,15 @@ impl Frames {
             }
         }
     }
+}
+
+/// The event with its position in its metadata. One that cannot be read is sent as it is stored.
+fn with_cursor(event: &StreamEvent) -> Bytes {
+    let Ok(mut body) = serde_json::from_slice::<StreamResponse>(&event.body) else {
+        return event.body.clone();
+    };
+    add_cursor(&mut body, event.cursor);
+    Bytes::from(wire::to_vec(&body))
 }
 
 fn frame(chunk: &mut BytesMut, wrap: &Wrap, event: &StreamEvent) {

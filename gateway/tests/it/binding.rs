@@ -48,11 +48,20 @@ pub enum Feed {
 
 impl Caller {
     pub fn new(binding: Binding, gateway: &Gateway) -> Self {
+        Self::with_headers(binding, gateway, &[])
+    }
+
+    /// One whose requests all have these headers.
+    pub fn with_headers(binding: Binding, gateway: &Gateway, headers: &[(&'static str, &str)]) -> Self {
         Self {
             binding,
-            client: gateway.client(),
-            grpc: grpc_client::Client::new(gateway.grpc),
+            client: gateway.client_with(headers),
+            grpc: grpc_client::Client::with_headers(gateway.grpc, headers),
         }
+    }
+
+    pub fn grpc(&self) -> &grpc_client::Client {
+        &self.grpc
     }
 
     /// The answer of a call that answers once.

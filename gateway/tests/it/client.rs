@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use relevo_testkit::poll;
+use reqwest::header::HeaderName;
 use reqwest::{Method, RequestBuilder, Response};
 use serde_json::{Value, json};
 
@@ -14,8 +15,17 @@ pub struct Client {
 
 impl Client {
     pub fn new(listen: SocketAddr) -> Self {
+        Self::with_headers(listen, &[])
+    }
+
+    /// One whose requests all have these headers.
+    pub fn with_headers(listen: SocketAddr, headers: &[(&'static str, &str)]) -> Self {
+        let headers = headers
+            .iter()
+            .map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap()));
         let http = reqwest::Client::builder()
             .no_proxy()
+            .default_headers(headers.collect())
             .timeout(poll::LONGEST)
             .build()
             .unwrap();

@@ -30,6 +30,11 @@ impl Gateway {
 
     /// The same for a Redis at an address, which may be a proxy.
     pub async fn start_at(redis: &str, settings: &[(&str, &str)]) -> Self {
+        Self::start_with(redis, "", settings).await
+    }
+
+    /// The same with a file of settings, for tables.
+    pub async fn start_with(redis: &str, file: &str, settings: &[(&str, &str)]) -> Self {
         let base = [
             ("redis.url", redis),
             ("gateway.listen", "127.0.0.1:0"),
@@ -37,7 +42,7 @@ impl Gateway {
             ("admin.listen", "127.0.0.1:0"),
         ];
         let set = |loader: Loader, (key, value): &(&str, &str)| loader.set(*key, *value);
-        let loader = base.iter().chain(settings).fold(Loader::new(), set);
+        let loader = base.iter().chain(settings).fold(Loader::new().text("file", file), set);
         let shutdown = Shutdown::new();
         let app: App = Config::load(loader).unwrap().build(shutdown.clone()).await.unwrap();
         let (listen, grpc, admin) = (app.listen(), app.grpc().unwrap(), app.admin().unwrap());
@@ -57,6 +62,11 @@ impl Gateway {
 
     pub fn client(&self) -> Client {
         Client::new(self.listen)
+    }
+
+    /// A client with headers of its own.
+    pub fn client_with(&self, headers: &[(&'static str, &str)]) -> Client {
+        Client::with_headers(self.listen, headers)
     }
 
     /// Drains it and waits for its end.
@@ -118,6 +128,14 @@ pub fn client_keys(redis: &RedisServer) -> Vec<String> {
     let keys = redis.cli(&["KEYS", "*"]);
     let ours = |key: &&str| !key.ends_with(":meta") && !key.ends_with(":layout") && !key.is_empty();
     keys.lines().filter(ours).map(str::to_owned).collect()
+}
+
+/// The same with a file of settings.
+pub async fn world_with(file: &str, settings: &[(&str, &str)]) -> World {
+    let redis = RedisServer::start();
+    let gateway = Gateway::start_with(&redis.url(), file, settings).await;
+    let hand = Hand::new(store(&redis).await);
+    World { redis, gateway, hand }
 }
 
 /// A gateway, its Redis, and a worker.

@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 
 use a2a::StreamResponse;
 use a2a_pb::pbconv::{
-    from_proto_list_tasks_response, from_proto_send_message_response, from_proto_stream_response, from_proto_task,
+    from_proto_agent_card, from_proto_list_tasks_response, from_proto_send_message_response,
+    from_proto_stream_response, from_proto_task,
 };
 use a2a_pb::proto::a2a_service_client::A2aServiceClient;
 use a2a_pb::{proto, protojson};
@@ -21,7 +22,10 @@ use tonic_types::StatusExt as _;
 use crate::binding::{Outcome, Refusal};
 
 #[derive(Clone)]
-pub struct Client(A2aServiceClient<Channel>);
+pub struct Client {
+    raw: A2aServiceClient<Channel>,
+    headers: Vec<(&'static str, String)>,
+}
 
 /// The message that canonical JSON means.
 pub fn encode<J: DeserializeOwned + Message, P: Message + Default>(params: Value) -> P {
@@ -50,12 +54,31 @@ pub fn request<T>(message: T, cursor: Option<&str>) -> Request<T> {
 
 impl Client {
     pub fn new(address: SocketAddr) -> Self {
+        Self::with_headers(address, &[])
+    }
+
+    /// One whose requests all have these metadata.
+    pub fn with_headers(address: SocketAddr, headers: &[(&'static str, &str)]) -> Self {
         let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
-        Self(A2aServiceClient::new(endpoint.connect_lazy()))
+        Self {
+            raw: A2aServiceClient::new(endpoint.connect_lazy()),
+            headers: headers
+                .iter()
+                .map(|(name, value)| (*name, (*value).to_owned()))
+                .collect(),
+        }
     }
 
     pub fn raw(&self) -> A2aServiceClient<Channel> {
-        self.0.clone()
+        self.raw.clone()
+    }
+
+    fn request<T>(&self, message: T, cursor: Option<&str>) -> Request<T> {
+        let mut request = request(message, cursor);
+        for (name, value) in &self.headers {
+            request.metadata_mut().insert(*name, value.parse().unwrap());
+        }
+        request
     }
 
     pub async fn call(&self, method: &str, params: Value) -> Outcome {
@@ -67,23 +90,31 @@ impl Client {
         Ok(match method {
             "SendMessage" => {
                 let message = encode::<protojson::SendMessageRequest, _>(params);
-                let answer = client.send_message(request(message, None)).await?.into_inner();
+                let answer = client.send_message(self.request(message, None)).await?.into_inner();
                 decode(&from_proto_send_message_response(&answer).unwrap())
             }
             "GetTask" => {
                 let message = encode::<protojson::GetTaskRequest, _>(params);
-                let answer = client.get_task(request(message, None)).await?.into_inner();
+                let answer = client.get_task(self.request(message, None)).await?.into_inner();
                 decode(&from_proto_task(&answer))
             }
             "CancelTask" => {
                 let message = encode::<protojson::CancelTaskRequest, _>(params);
-                let answer = client.cancel_task(request(message, None)).await?.into_inner();
+                let answer = client.cancel_task(self.request(message, None)).await?.into_inner();
                 decode(&from_proto_task(&answer))
             }
             "ListTasks" => {
                 let message = encode::<protojson::ListTasksRequest, _>(params);
-                let answer = client.list_tasks(request(message, None)).await?.into_inner();
+                let answer = client.list_tasks(self.request(message, None)).await?.into_inner();
                 decode(&from_proto_list_tasks_response(&answer))
+            }
+            "GetExtendedAgentCard" => {
+                let message = encode::<protojson::GetExtendedAgentCardRequest, _>(params);
+                let answer = client
+                    .get_extended_agent_card(self.request(message, None))
+                    .await?
+                    .into_inner();
+                serde_json::to_value(from_proto_agent_card(&answer)).unwrap()
             }
             other => return Err(self.refused(other, params).await),
         })
@@ -96,34 +127,30 @@ impl Client {
             "CreateTaskPushNotificationConfig" => {
                 let message = encode::<protojson::TaskPushNotificationConfig, _>(params);
                 client
-                    .create_task_push_notification_config(request(message, None))
+                    .create_task_push_notification_config(self.request(message, None))
                     .await
                     .err()
             }
             "GetTaskPushNotificationConfig" => {
                 let message = encode::<protojson::GetTaskPushNotificationConfigRequest, _>(params);
                 client
-                    .get_task_push_notification_config(request(message, None))
+                    .get_task_push_notification_config(self.request(message, None))
                     .await
                     .err()
             }
             "DeleteTaskPushNotificationConfig" => {
                 let message = encode::<protojson::DeleteTaskPushNotificationConfigRequest, _>(params);
                 client
-                    .delete_task_push_notification_config(request(message, None))
+                    .delete_task_push_notification_config(self.request(message, None))
                     .await
                     .err()
             }
             "ListTaskPushNotificationConfigs" => {
                 let message = encode::<protojson::ListTaskPushNotificationConfigsRequest, _>(params);
                 client
-                    .list_task_push_notification_configs(request(message, None))
+                    .list_task_push_notification_configs(self.request(message, None))
                     .await
                     .err()
-            }
-            "GetExtendedAgentCard" => {
-                let message = encode::<protojson::GetExtendedAgentCardRequest, _>(params);
-                client.get_extended_agent_card(request(message, None)).await.err()
             }
             other => panic!("{other}"),
         };
@@ -140,11 +167,11 @@ impl Client {
         let opened = match method {
             "SendStreamingMessage" => {
                 let message = encode::<protojson::SendMessageRequest, _>(params);
-                client.send_streaming_message(request(message, cursor)).await
+                client.send_streaming_message(self.request(message, cursor)).await
             }
             "SubscribeToTask" => {
                 let message = encode::<protojson::SubscribeToTaskRequest, _>(params);
-                client.subscribe_to_task(request(message, cursor)).await
+                client.subscribe_to_task(self.request(message, cursor)).await
             }
             other => panic!("{other}"),
         };

@@ -198,7 +198,14 @@ async fn what_is_wrong_below_the_protocol_is_answered_in_plain() {
     assert_eq!(wrong_method.status(), 405);
     assert_eq!(wrong_method.headers()["allow"], "POST");
     let http = reqwest::Client::builder().no_proxy().build().unwrap();
-    assert_eq!(http.post(&client.url).body("{}").send().await.unwrap().status(), 415);
+    // JSON-RPC has words of its own for it.
+    let unlabelled = http.post(&client.url).body("{}").send().await.unwrap();
+    assert_eq!(unlabelled.status(), 200);
+    let unlabelled: Value = unlabelled.json().await.unwrap();
+    assert_eq!(
+        (&unlabelled["error"]["code"], &unlabelled["id"]),
+        (&(-32005).into(), &Value::Null)
+    );
     let huge_header = client
         .post("{}")
         .header("x-long", "y".repeat(20_000))

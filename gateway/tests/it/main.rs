@@ -13,6 +13,7 @@
     reason = "nobody reads the documentation of a test binary"
 )]
 
+mod auth;
 mod binding;
 mod bindings;
 mod cancel;
@@ -22,6 +23,7 @@ mod cors;
 mod crowd;
 mod doorbell;
 mod drain;
+mod extensions;
 mod gateway;
 mod grpc;
 mod grpc_client;
@@ -31,6 +33,7 @@ mod keyed;
 mod limits;
 mod list;
 mod outage;
+mod owners;
 mod process;
 mod rest;
 mod resume;

@@ -2,17 +2,28 @@
 
 use toml::{Table, Value};
 
-use super::{AgentConfig, AgentKind, Agents, DEFAULT_POOL, SkillConfig, own_skill, process};
+use super::profile::{GENERIC, Profile};
+use super::{AgentConfig, AgentKind, Agents, DEFAULT_POOL, Profiles, SkillConfig, process};
 use crate::domain::record::CrashPolicy;
 use crate::platform::config::{ConfigError, ConfigErrors};
 
-const AGENT_KEYS: [&str; 7] = ["kind", "policy", "attempts", "pool", "description", "skills", "default"];
-const SKILL_KEYS: [&str; 5] = ["id", "name", "description", "tags", "examples"];
+const AGENT_KEYS: [&str; 9] = [
+    "kind",
+    "profile",
+    "policy",
+    "attempts",
+    "pool",
+    "name",
+    "description",
+    "skills",
+    "default",
+];
+const SKILL_KEYS: [&str; 6] = ["id", "name", "description", "tags", "examples", "extended"];
 
 /// Longest name of an agent or a pool: both are parts of keys and labels.
 const LONGEST_NAME: usize = 32;
 
-pub(super) fn agents(table: &Table, errors: &mut ConfigErrors) -> Agents {
+pub(super) fn agents(table: &Table, profiles: &Profiles, errors: &mut ConfigErrors) -> Agents {
     if table.is_empty() {
         return Agents::default();
     }
@@ -36,7 +47,7 @@ pub(super) fn agents(table: &Table, errors: &mut ConfigErrors) -> Agents {
         if reader.flag("default") {
             defaults.push(all.len());
         }
-        all.push(agent(name, &mut reader));
+        all.push(agent(name, profiles, &mut reader));
     }
     if all.is_empty() {
         return Agents::default();
@@ -56,7 +67,7 @@ pub(super) fn agents(table: &Table, errors: &mut ConfigErrors) -> Agents {
     Agents { all, default }
 }
 
-fn agent(name: &str, reader: &mut Reader<'_>) -> AgentConfig {
+fn agent(name: &str, profiles: &Profiles, reader: &mut Reader<'_>) -> AgentConfig {
     let known: Vec<&str> = AGENT_KEYS.into_iter().chain(process::KEYS).collect();
     reader.refuse_unknown(&known);
     let named = kind(reader);
@@ -70,19 +81,23 @@ fn agent(name: &str, reader: &mut Reader<'_>) -> AgentConfig {
             kind.default_policy()
         }
     };
-    let description = reader
-        .text("description")
-        .unwrap_or_else(|| kind.default_description().to_owned());
+    let wanted = reader.text("profile").unwrap_or_else(|| GENERIC.to_owned());
+    let profile = profiles.get(&wanted).unwrap_or_else(|| {
+        let rule = format!("is no profile: {} or a table [profiles.{wanted}]", profiles.names());
+        reader.wrong("profile", &wanted, &rule);
+        Profile::generic()
+    });
+    let description = reader.text("description").unwrap_or_else(|| {
+        let own = profile.description.clone();
+        own.unwrap_or_else(|| kind.default_description().to_owned())
+    });
+    let title = reader.text("name").or_else(|| profile.title.clone());
+    let title = title.unwrap_or_else(|| name.to_owned());
     let pool = reader.text("pool").unwrap_or_else(|| DEFAULT_POOL.to_owned());
     if !is_name(&pool) {
         reader.wrong("pool", &pool, "must be 1 to 32 of a-z, 0-9, _ and -");
     }
     let skills = skills(reader);
-    let skills = if skills.is_empty() {
-        vec![own_skill(name, &description)]
-    } else {
-        skills
-    };
     let process = match named {
         Some(AgentKind::Process) => Some(process::process(reader)),
         Some(AgentKind::Demo) => {
@@ -97,10 +112,13 @@ fn agent(name: &str, reader: &mut Reader<'_>) -> AgentConfig {
         policy,
         attempts: reader.attempts(),
         pool,
+        title,
         description,
         skills,
+        profile,
         process,
     }
+    .with_a_skill()
 }
 
 fn kind(reader: &mut Reader<'_>) -> Option<AgentKind> {
@@ -118,12 +136,13 @@ fn kind(reader: &mut Reader<'_>) -> Option<AgentKind> {
     known
 }
 
-fn skills(reader: &mut Reader<'_>) -> Vec<SkillConfig> {
+pub(super) fn skills(reader: &mut Reader<'_>) -> Vec<SkillConfig> {
     let Some(value) = reader.table.get("skills") else {
         return Vec::new();
     };
     let Some(tables) = value.as_array() else {
-        reader.refuse("skills", "must be tables: [[agents.<name>.skills]]");
+        let rule = format!("must be tables: [[{}.skills]]", reader.path);
+        reader.refuse("skills", &rule);
         return Vec::new();
     };
     let mut skills: Vec<SkillConfig> = Vec::new();
@@ -148,6 +167,7 @@ fn skills(reader: &mut Reader<'_>) -> Vec<SkillConfig> {
             description: reader.required_text("description"),
             tags: reader.texts("tags"),
             examples: reader.texts("examples"),
+            extended: reader.flag("extended"),
             id,
         };
         skills.push(skill);
@@ -155,7 +175,7 @@ fn skills(reader: &mut Reader<'_>) -> Vec<SkillConfig> {
     skills
 }
 
-fn is_name(text: &str) -> bool {
+pub(super) fn is_name(text: &str) -> bool {
     (1..=LONGEST_NAME).contains(&text.len())
         && text
             .bytes()
@@ -163,7 +183,7 @@ fn is_name(text: &str) -> bool {
 }
 
 pub(super) struct Reader<'a> {
-    path: String,
+    pub(super) path: String,
     pub(super) table: &'a Table,
     pub(super) errors: &'a mut ConfigErrors,
 }
@@ -173,7 +193,7 @@ impl Reader<'_> {
         self.errors.refuse(format!("{}.{key}", self.path), rule);
     }
 
-    fn wrong(&mut self, key: &str, value: &str, rule: &str) {
+    pub(super) fn wrong(&mut self, key: &str, value: &str, rule: &str) {
         let value = Some(Value::String(value.to_owned()).to_string());
         self.errors.push(ConfigError {
             key: format!("{}.{key}", self.path),
@@ -182,7 +202,7 @@ impl Reader<'_> {
         });
     }
 
-    fn refuse_unknown(&mut self, known: &[&str]) {
+    pub(super) fn refuse_unknown(&mut self, known: &[&str]) {
         for key in self.table.keys().filter(|key| !known.contains(&key.as_str())) {
             self.errors.refuse(format!("{}.{key}", self.path), "is no known key");
         }
@@ -206,7 +226,7 @@ impl Reader<'_> {
         }
     }
 
-    fn required_text(&mut self, key: &str) -> String {
+    pub(super) fn required_text(&mut self, key: &str) -> String {
         if !self.table.contains_key(key) {
             self.refuse(key, "is missing");
         }
@@ -226,7 +246,7 @@ impl Reader<'_> {
         })
     }
 
-    fn flag(&mut self, key: &str) -> bool {
+    pub(super) fn flag(&mut self, key: &str) -> bool {
         let Some(value) = self.table.get(key) else { return false };
         value.as_bool().unwrap_or_else(|| {
             self.refuse(key, "must be true or false");
@@ -253,7 +273,7 @@ mod tests {
 
     fn read(text: &str) -> (Agents, Vec<String>) {
         let mut errors = ConfigErrors::new();
-        let agents = agents(&toml::from_str(text).unwrap(), &mut errors);
+        let agents = agents(&toml::from_str(text).unwrap(), &Profiles::default(), &mut errors);
         (agents, errors.iter().map(ToString::to_string).collect())
     }
 

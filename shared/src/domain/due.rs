@@ -227,6 +227,7 @@ pub(crate) mod tests {
             remember_ms: 0,
             new_task: true,
             accepted_output_modes: Vec::new(),
+            extensions: Vec::new(),
             traceparent: None,
             metadata: std::collections::BTreeMap::new(),
         }

@@ -145,7 +145,7 @@ impl Folded {
 }
 
 /// Adds parts, joining a text with the text before it when both are plain.
-fn join(parts: &mut Vec<Part>, more: Vec<Part>) {
+pub fn join(parts: &mut Vec<Part>, more: Vec<Part>) {
     for part in more {
         if let (
             Some(Part {

@@ -26,6 +26,8 @@ pub enum FailReason {
     HandbacksExhausted,
     /// The context was busy with another turn.
     ContextBusy,
+    /// The message breaks a rule of the agent's profile that only the worker can check.
+    InvalidMessage,
 }
 
 impl FailReason {
@@ -42,6 +44,7 @@ impl FailReason {
             Self::OutputLimit => "output_limit",
             Self::HandbacksExhausted => "handbacks_exhausted",
             Self::ContextBusy => "context_busy",
+            Self::InvalidMessage => "invalid_message",
         }
     }
 
@@ -62,6 +65,7 @@ impl FailReason {
             Self::OutputLimit => "The agent produced more than the limits allow.",
             Self::HandbacksExhausted => "The turn was handed from worker to worker too often.",
             Self::ContextBusy => "Task is already working.",
+            Self::InvalidMessage => "The message cannot be used.",
         }
     }
 }

@@ -83,6 +83,9 @@ pub struct TurnRecord {
     /// The media types that the client takes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub accepted_output_modes: Vec<String>,
+    /// The extensions of the protocol that the client has switched on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub extensions: Vec<String>,
     /// W3C trace context of the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,

@@ -57,6 +57,7 @@ scripts! {
     Emit = "emit",
     Finish = "finish",
     Renew = "renew",
+    Bind = "bind",
     Cancel = "cancel",
     Close = "close",
     SettleRequeue = "settle_requeue",

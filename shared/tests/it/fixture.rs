@@ -159,6 +159,7 @@ impl World {
             remember_ms: 0,
             new_task: true,
             accepted_output_modes: Vec::new(),
+            extensions: Vec::new(),
             traceparent: None,
             metadata: BTreeMap::new(),
         }

@@ -186,6 +186,8 @@ impl<'a> Story<'a> {
         until_known(async || self.store.reserve(&key, "digest", &reservation, 1_000_000).await).await;
         self.submit(&record, None).await;
         let mut turn = self.take().await;
+        let taken = &turn.taken;
+        until_known(async || self.store.bind_workspace(taken, b"/a").await).await;
         self.emit(&mut turn, "one ", false).await;
         self.emit(&mut turn, "two ", true).await;
         self.renew(&turn).await;

@@ -14,7 +14,7 @@ use relevo_shared::domain::state::End;
 use relevo_shared::ids::{EntryId, Nonce, TaskId};
 use relevo_shared::janitor::{Conclusion, cancel_idle, conclude};
 use relevo_shared::store::{
-    Held, HistoryLength, Keep, LeaseClient, Refused, Reserved, SCRIPTS, Settled, StoreError, Submit, Submitted,
+    Bound, Held, HistoryLength, Keep, LeaseClient, Refused, Reserved, SCRIPTS, Settled, StoreError, Submit, Submitted,
 };
 
 use crate::fixture::{TTL, World, is_done};
@@ -254,6 +254,28 @@ async fn a_cancel_marks_a_leased_turn_and_leaves_others_to_the_caller() {
     world.reached("cancel", "UNLEASED");
     assert_eq!(cancel(id, Nonce(2)).await.unwrap(), None, "the turn before");
     assert_eq!(world.probe.dump(), before);
+}
+
+#[tokio::test]
+async fn a_context_works_where_its_first_turn_did() {
+    let world = World::start().await;
+    let turn = world.running("c-1").await;
+    let bind = |taken, place| world.store.bind_workspace(taken, place);
+    assert_eq!(bind(&turn.taken, b"/a").await.unwrap(), Bound::Here);
+    world.reached("bind", "BOUND");
+    assert_eq!(bind(&turn.taken, b"/a").await.unwrap(), Bound::Here, "again");
+    let before = world.probe.dump();
+    assert_eq!(bind(&turn.taken, b"/b").await.unwrap(), Bound::Elsewhere);
+    world.reached("bind", "OTHER");
+    assert_eq!(world.probe.dump(), before);
+    assert!(is_done(&turn.finish(&world.store, End::Completed).await));
+    assert_eq!(bind(&turn.taken, b"/a").await.unwrap(), Bound::Fenced);
+    world.reached("bind", "FENCED");
+    // The next turn of the context is bound by it, another context is not.
+    let next = world.running("c-1").await;
+    assert_eq!(bind(&next.taken, b"/b").await.unwrap(), Bound::Elsewhere);
+    let other = world.running("c-2").await;
+    assert_eq!(bind(&other.taken, b"/b").await.unwrap(), Bound::Here);
 }
 
 #[tokio::test]

@@ -506,6 +506,11 @@ impl Stage<'_> {
             .await
             .unwrap();
         self.done("a leased turn", "cancel");
+
+        let turn = self.begun("c-1").await;
+        self.ready();
+        world.store.bind_workspace(&turn.taken, b"/a").await.unwrap();
+        self.done("a first workspace", "bind");
     }
 
     async fn settles(&mut self) {

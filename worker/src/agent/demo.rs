@@ -204,8 +204,7 @@ async fn echo(text: &str, sink: &EventSink) -> Outcome {
 impl Agent for Demo {
     fn run<'a>(&'a self, turn: Turn, sink: &'a EventSink, cancel: CancelToken) -> Running<'a> {
         Box::pin(async move {
-            let text: Vec<&str> = turn.record.message.parts.iter().filter_map(Part::as_text).collect();
-            let text = text.join("\n");
+            let text = turn.text();
             match Script::parse(&text) {
                 Some(script) => script.play(sink, &cancel).await,
                 None => echo(&text, sink).await,

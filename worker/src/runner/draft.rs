@@ -2,10 +2,10 @@
 
 use std::collections::HashSet;
 
-use a2a::{Message, StreamResponse, TaskArtifactUpdateEvent, TaskState};
+use a2a::{Message, Part, StreamResponse, TaskArtifactUpdateEvent, TaskState};
 use relevo_shared::domain::class::{Class, Kind};
 use relevo_shared::domain::event::{self, Event};
-use relevo_shared::domain::fold::{Fold, FoldError, Folded};
+use relevo_shared::domain::fold::{Fold, FoldError, Folded, join};
 use relevo_shared::domain::reason::FailReason;
 use relevo_shared::domain::record::TurnRecord;
 use relevo_shared::domain::state::End;
@@ -337,6 +337,24 @@ impl Draft {
             snapshot: None,
         };
         Ok((ready, after.into_state()))
+    }
+
+    /// Everything that the agent has said as its current answer, `last` included, which has not been written.
+    pub(crate) fn answer(&self, last: Option<&Message>) -> Vec<Part> {
+        let Ok(fold) = self.fold(Nonce(0)) else {
+            return Vec::new();
+        };
+        let before = fold.into_state().status.message;
+        match (before, last) {
+            (Some(before), Some(last)) if before.message_id == last.message_id => {
+                let mut parts = before.parts;
+                join(&mut parts, last.parts.clone());
+                parts
+            }
+            (_, Some(last)) => last.parts.clone(),
+            (Some(before), None) => before.parts,
+            (None, None) => Vec::new(),
+        }
     }
 
     /// The task as it is when what waits is written.

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use relevo_shared::agents::Profile;
 use relevo_shared::ids::{LeaseToken, Partition, WorkerId};
 use relevo_shared::platform::tasks::{self, Kind, Tasks};
 use relevo_shared::platform::{clock, entropy};
@@ -15,6 +16,7 @@ use super::leases::{Authority, Leases};
 use super::turn::TurnRun;
 use super::write::back_off;
 use crate::agent::Agent;
+use crate::input::Roots;
 use crate::metrics::WorkerMetrics;
 
 /// Most turns of one take: each costs a token, whether there is a turn for it or not.
@@ -45,11 +47,19 @@ impl HandOver {
     }
 }
 
+/// An agent, and how it speaks.
+#[derive(Clone)]
+pub(crate) struct Served {
+    pub(crate) agent: Arc<dyn Agent>,
+    pub(crate) profile: Arc<Profile>,
+}
+
 /// What every part of a worker shares.
 pub(crate) struct Worker {
     pub(crate) id: WorkerId,
     pub(crate) store: Store,
-    pub(crate) agents: HashMap<String, Arc<dyn Agent>>,
+    pub(crate) agents: HashMap<String, Served>,
+    pub(crate) roots: Arc<Roots>,
     pub(crate) settings: TurnSettings,
     pub(crate) authority: Authority,
     pub(crate) leases: Leases,

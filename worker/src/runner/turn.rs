@@ -15,9 +15,10 @@ use tokio::time::Instant;
 
 use super::draft::{Draft, OverLimit};
 use super::leases::{Guard, Lease, News};
+use super::opening::Opening;
 use super::past::Past;
 use super::sink::{EventSink, Item, Output, SessionError};
-use super::take::Worker;
+use super::take::{Served, Worker};
 use super::write;
 use crate::agent::{CancelToken, Outcome, StopReason, Turn};
 
@@ -100,7 +101,7 @@ impl TurnRun {
     }
 
     async fn attempt(&mut self, record: &Arc<relevo_shared::domain::record::TurnRecord>) -> Attempt {
-        let Some(agent) = self.worker.agents.get(&record.agent).cloned() else {
+        let Some(Served { agent, profile }) = self.worker.agents.get(&record.agent).cloned() else {
             let text = format!("agent {} is not configured on this worker", record.agent);
             return Attempt::Returned(Outcome::Failed(FailReason::AgentError, text));
         };
@@ -120,9 +121,20 @@ impl TurnRun {
             previous: self.taken.previous,
             guard: Guard::new(Arc::clone(&self.lease), self.worker.authority),
             past: Past::new(self.worker.store.clone(), Arc::clone(&self.taken)),
+            prompt: None,
         };
         let patience = agent.patience();
-        let running = async move { agent.run(turn, &sink, cancel).await };
+        let opening = Opening {
+            store: self.worker.store.clone(),
+            taken: Arc::clone(&self.taken),
+            roots: Arc::clone(&self.worker.roots),
+        };
+        let running = async move {
+            match opening.prompt(profile, &cancel).await {
+                Ok(prompt) => agent.run(Turn { prompt, ..turn }, &sink, cancel).await,
+                Err(outcome) => outcome,
+            }
+        };
         let handle = tasks::spawn(&self.worker.tasks, "agent", Kind::BestEffort, running);
         self.watch(handle, items, &stop, patience).await
     }

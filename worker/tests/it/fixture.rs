@@ -10,7 +10,7 @@ use relevo_shared::domain::event;
 use relevo_shared::domain::fold::Entry;
 use relevo_shared::domain::record::{CrashPolicy, Sender, TurnRecord, VERSION};
 use relevo_shared::ids::{EntryId, Nonce, TaskId, TurnId};
-use relevo_shared::platform::config::{ConfigErrors, Loader};
+use relevo_shared::platform::config::Loader;
 use relevo_shared::platform::entropy;
 use relevo_shared::platform::metrics::Registry;
 use relevo_shared::platform::shutdown::Shutdown;
@@ -41,6 +41,17 @@ impl RunningWorker {
 
     /// With the tables of `[agents]`.
     pub async fn start_with(url: &str, settings: &[(&str, &str)], agents: &str) -> Self {
+        let tables: toml::Table = toml::from_str(agents).unwrap();
+        let file = if tables.is_empty() {
+            String::new()
+        } else {
+            toml::to_string(&toml::Table::from_iter([("agents".to_owned(), tables.into())])).unwrap()
+        };
+        Self::start_file(url, settings, &file).await
+    }
+
+    /// With a file of settings.
+    pub async fn start_file(url: &str, settings: &[(&str, &str)], file: &str) -> Self {
         // What the worker logs is shown when a test fails.
         let log = relevo_shared::platform::config::LogSettings {
             level: "debug".to_owned(),
@@ -49,12 +60,14 @@ impl RunningWorker {
         relevo_shared::platform::logging::init(&log);
         let loader = settings
             .iter()
-            .fold(Loader::new().set("redis.url", url), |l, (k, v)| l.set(*k, *v));
-        let mut errors = ConfigErrors::new();
-        let agents = Agents::from_table(&toml::from_str(agents).unwrap(), &mut errors);
-        assert!(errors.is_empty(), "{errors}");
+            .fold(Loader::new().text("file", file).set("redis.url", url), |l, (k, v)| {
+                l.set(*k, *v)
+            });
+        let (settings, agents) = loader
+            .load_with(|settings, errors| Agents::read(settings, errors))
+            .unwrap();
         let config = Config {
-            settings: loader.load().unwrap(),
+            settings,
             agents,
             // This process is no supervisor.
             supervisor: Some(PathBuf::from(env!("CARGO_BIN_EXE_relevo-worker"))),
@@ -185,6 +198,7 @@ impl World {
             remember_ms: 0,
             new_task: true,
             accepted_output_modes: Vec::new(),
+            extensions: Vec::new(),
             traceparent: None,
             metadata: BTreeMap::new(),
         }

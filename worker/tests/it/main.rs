@@ -15,5 +15,6 @@ mod process_harness;
 mod process_life;
 mod process_lines;
 mod process_sessions;
+mod profiles;
 mod retention;
 mod turns;

@@ -1,7 +1,7 @@
 //! Streams of events on gRPC. An event is read back from its stored bytes; where it stands is told inside it, to clients
 //! that have switched that on, because gRPC has no metadata per message.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::pin::Pin;
 
 use a2a::StreamResponse;
@@ -9,12 +9,11 @@ use a2a_pb::pbconv::to_proto_stream_response;
 use a2a_pb::proto;
 use futures_util::{Stream, StreamExt as _, stream};
 pub(super) use relevo_shared::domain::event::RESUME;
-use serde_json::{Map, Value};
 use tonic::Status;
 
 use crate::error::ApiError;
 use crate::observe::Observed;
-use crate::operations::{EventStream, StreamEvent, StreamItem};
+use crate::operations::{EventStream, StreamEvent, StreamItem, add_cursor};
 
 /// A stream as tonic sends it.
 pub(super) type Events = Pin<Box<dyn Stream<Item = Result<proto::StreamResponse, Status>> + Send>>;
@@ -78,25 +77,9 @@ impl Sending {
 fn message(event: &StreamEvent, cursors: bool) -> Result<proto::StreamResponse, ApiError> {
     let mut body: StreamResponse = serde_json::from_slice(&event.body).map_err(ApiError::Unreadable)?;
     if cursors {
-        add_cursor(&mut body, &event.cursor.to_string());
+        add_cursor(&mut body, event.cursor);
     }
     Ok(to_proto_stream_response(&body))
-}
-
-fn add_cursor(body: &mut StreamResponse, cursor: &str) {
-    let metadata: &mut Option<HashMap<String, Value>> = match body {
-        StreamResponse::Task(task) => &mut task.metadata,
-        StreamResponse::Message(message) => &mut message.metadata,
-        StreamResponse::StatusUpdate(update) => &mut update.metadata,
-        StreamResponse::ArtifactUpdate(update) => &mut update.metadata,
-    };
-    let facts = metadata
-        .get_or_insert_default()
-        .entry(RESUME.to_owned())
-        .or_insert_with(|| Value::Object(Map::new()));
-    if let Value::Object(facts) = facts {
-        facts.insert("cursor".to_owned(), cursor.into());
-    }
 }
 
 #[cfg(test)]

@@ -9,11 +9,44 @@ pub(super) const PREFIX: &str = "RELEVO_";
 /// a `relevo` command run by an agent must not trip over them.
 pub(super) const SET_FOR_AGENTS: [&str; 3] = ["RELEVO_TURN_ID", "RELEVO_EPOCH", "RELEVO_ATTEMPT"];
 
-/// The `RELEVO_…` variables of this process, for [`super::Loader::env`].
+/// Names that the reference server has for settings of ours.
+const ALIASES: [(&str, &str); 5] = [
+    ("IACCODE_A2A_HTTP_TOKEN", "RELEVO_AUTH_TOKEN"),
+    ("IACCODE_A2A_BASIC_USERNAME", "RELEVO_AUTH_BASIC_USERNAME"),
+    ("IACCODE_A2A_BASIC_PASSWORD", "RELEVO_AUTH_BASIC_PASSWORD"),
+    ("IACCODE_A2A_API_KEY", "RELEVO_AUTH_API_KEY"),
+    ("IACCODE_A2A_API_KEY_HEADER", "RELEVO_AUTH_API_KEY_HEADER"),
+];
+/// Its list of directories, separated as in `PATH`.
+const DIRECTORIES: (&str, &str) = ("IACCODE_A2A_ALLOWED_CWDS", "RELEVO_WORKSPACE_ROOTS");
+
+/// The `RELEVO_…` variables of this process, for [`super::Loader::env`], and those of the reference server under our names.
 ///
 /// A value that is not UTF-8 arrives with U+FFFD in it, which the loader refuses.
 pub fn process_env() -> Vec<(String, String)> {
-    std::env::vars_os().filter_map(ours).collect()
+    ours_of(std::env::vars_os())
+}
+
+fn ours_of(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Vec<(String, String)> {
+    let (ours, others): (Vec<_>, Vec<_>) = variables
+        .into_iter()
+        .filter_map(readable)
+        .partition(|(name, _)| name.starts_with(PREFIX));
+    // Ours come last: where both are set, they count.
+    others.into_iter().filter_map(aliased).chain(ours).collect()
+}
+
+fn aliased((name, value): (String, String)) -> Option<(String, String)> {
+    // An empty one means nothing there, not "unset" in our sense.
+    if value.is_empty() {
+        return None;
+    }
+    if name == DIRECTORIES.0 {
+        let list: Vec<&str> = value.split(':').filter(|path| !path.is_empty()).collect();
+        return Some((DIRECTORIES.1.to_owned(), list.join(",")));
+    }
+    let (_, ours) = ALIASES.iter().find(|(alias, _)| *alias == name)?;
+    Some(((*ours).to_owned(), value))
 }
 
 /// One variable that is no setting, such as `PATH` or a switch of a test.
@@ -21,10 +54,8 @@ pub fn env_var(name: &str) -> Option<String> {
     std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
 }
 
-fn ours((name, value): (OsString, OsString)) -> Option<(String, String)> {
-    let name = name.into_string().ok()?;
-    name.starts_with(PREFIX)
-        .then(|| (name, value.to_string_lossy().into_owned()))
+fn readable((name, value): (OsString, OsString)) -> Option<(String, String)> {
+    Some((name.into_string().ok()?, value.to_string_lossy().into_owned()))
 }
 
 /// Whether Kubernetes made this variable for a Service of ours (`enableServiceLinks` is on by default): a Service named
@@ -69,12 +100,27 @@ mod tests {
         assert!(!is_service_link("RELEVO_LEASE_TTL", "15s"));
     }
 
+    fn taken(variables: &[(&str, &str)]) -> Vec<(String, String)> {
+        ours_of(variables.iter().map(|(name, value)| (name.into(), value.into())))
+    }
+
     #[test]
     fn only_our_variables_are_taken_from_the_environment() {
-        assert_eq!(ours(("PATH".into(), "/bin".into())), None);
+        assert_eq!(taken(&[("PATH", "/bin"), ("IACCODE_OTHER", "1")]), []);
         assert_eq!(
-            ours(("RELEVO_LEASE_TTL".into(), "9s".into())),
-            Some(("RELEVO_LEASE_TTL".into(), "9s".into()))
+            taken(&[("RELEVO_LEASE_TTL", "9s")]),
+            [("RELEVO_LEASE_TTL".into(), "9s".into())]
+        );
+    }
+
+    #[test]
+    fn those_of_the_reference_server_stand_for_ours_unless_ours_are_there() {
+        let both = taken(&[("RELEVO_AUTH_TOKEN", "b"), ("IACCODE_A2A_HTTP_TOKEN", "a")]);
+        let last = both.into_iter().collect::<std::collections::BTreeMap<_, _>>();
+        assert_eq!(last["RELEVO_AUTH_TOKEN"], "b");
+        assert_eq!(
+            taken(&[("IACCODE_A2A_ALLOWED_CWDS", "/a:/b:"), ("IACCODE_A2A_API_KEY", "")]),
+            [("RELEVO_WORKSPACE_ROOTS".into(), "/a,/b".into())]
         );
     }
 }

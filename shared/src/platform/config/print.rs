@@ -22,20 +22,22 @@ impl Settings {
             }
             text.push('\n');
         }
-        text.push_str(&agents(&mask_table(&self.agents)));
+        for (name, tables) in self.free_form() {
+            text.push_str(&free_form(name, &mask_table(tables)));
+        }
         text.truncate(text.trim_end().len());
         text.push('\n');
         text
     }
 }
 
-fn agents(tables: &toml::Table) -> String {
+fn free_form(name: &str, tables: &toml::Table) -> String {
     if tables.is_empty() {
         return String::new();
     }
-    let whole = toml::Table::from_iter([("agents".to_owned(), toml::Value::Table(tables.clone()))]);
+    let whole = toml::Table::from_iter([(name.to_owned(), toml::Value::Table(tables.clone()))]);
     // A table made of TOML values can always be written.
-    toml::to_string_pretty(&whole).unwrap_or_default()
+    toml::to_string_pretty(&whole).unwrap_or_default() + "\n"
 }
 
 #[cfg(test)]

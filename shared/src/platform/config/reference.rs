@@ -24,7 +24,12 @@ are reported together, and the process exits with 64; a configuration that is ri
 use, no Redis) exits with 1. `--check-config` stops after the check, `--print-config` prints what is in effect, with
 secrets masked.
 
-Agents are tables of their own, `[agents.<name>]`, and are set in the file only; see [agents.md](agents.md).
+Agents and their profiles are tables of their own, `[agents.<name>]` and `[profiles.<name>]`, and are set in the file only; see
+[agents.md](agents.md). So are callers with credentials of their own, `[principals.<name>]`; see [security.md](security.md).
+
+The variables of the reference server are understood, too, unless ours are set: `IACCODE_A2A_HTTP_TOKEN`,
+`IACCODE_A2A_BASIC_USERNAME`, `IACCODE_A2A_BASIC_PASSWORD`, `IACCODE_A2A_API_KEY` and `IACCODE_A2A_API_KEY_HEADER` for `[auth]`, and
+`IACCODE_A2A_ALLOWED_CWDS` (separated by colons) for `workspace.roots`.
 ";
 
 /// The whole of docs/configuration.md.

@@ -3,6 +3,7 @@
 //! They are together here because one TOML file serves both processes: a worker must know that `[gateway] listen` is a
 //! key to be able to refuse one that is not.
 
+mod auth;
 mod keep;
 mod process;
 mod redis;
@@ -10,9 +11,11 @@ mod turn;
 
 use std::fmt;
 
+pub use auth::AuthSettings;
 pub use keep::{LimitSettings, RetentionSettings, SecretSettings};
 pub use process::{
     AdminSettings, DrainSettings, GATEWAY_ADMIN, GatewaySettings, LogFormat, LogSettings, WORKER_ADMIN, WorkerSettings,
+    WorkspaceSettings,
 };
 pub use redis::RedisSettings;
 pub use turn::{CancelSettings, LeaseSettings, SendSettings, StreamSettings, TurnSettings};
@@ -22,8 +25,8 @@ pub(crate) use turn::{MOST_BYTES, MOST_EVENTS};
 use super::mask::mask_table;
 use super::{ConfigErrors, Section, SectionInfo, Source};
 
-/// Sections whose tables belong to the processes: `[agents.<name>]`.
-pub(super) const FREE_FORM: [&str; 1] = ["agents"];
+/// Sections whose tables belong to the processes, such as `[agents.<name>]`.
+pub(super) const FREE_FORM: [&str; 3] = ["agents", "profiles", "principals"];
 
 /// Declares [`Settings`] and the list of sections from one list.
 macro_rules! sections {
@@ -37,16 +40,28 @@ macro_rules! sections {
             $($(#[doc = $doc])+ pub $field: $section,)+
             /// The raw `[agents.<name>]` tables; each process reads what it needs of them.
             pub agents: toml::Table,
+            /// The raw `[profiles.<name>]` tables.
+            pub profiles: toml::Table,
+            /// The raw `[principals.<name>]` tables. They hold credentials.
+            pub principals: toml::Table,
         }
 
         impl Settings {
             pub(super) fn read(source: &Source, errors: &mut ConfigErrors) -> Self {
                 let mut settings = Self {
                     $($field: read_section(source, errors),)+
-                    agents: agents_of(source),
+                    agents: tables_of(source, "agents"),
+                    profiles: tables_of(source, "profiles"),
+                    principals: tables_of(source, "principals"),
                 };
                 settings.redis.read_password_file(errors);
                 settings
+            }
+
+            /// The free-form tables, by the name of their section.
+            pub(super) fn free_form(&self) -> [(&'static str, &toml::Table); 3] {
+                let [agents, profiles, principals] = FREE_FORM;
+                [(agents, &self.agents), (profiles, &self.profiles), (principals, &self.principals)]
             }
 
             /// Every section with its values as TOML, `None` where unset, secrets masked.
@@ -55,14 +70,15 @@ macro_rules! sections {
             }
         }
 
-        // By hand: the tables of the agents may hold credentials.
+        // By hand: the free-form tables may hold credentials.
         impl fmt::Debug for Settings {
             fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter
-                    .debug_struct("Settings")
-                    $(.field(stringify!($field), &self.$field))+
-                    .field("agents", &mask_table(&self.agents))
-                    .finish()
+                let mut formatter = formatter.debug_struct("Settings");
+                $(formatter.field(stringify!($field), &self.$field);)+
+                for (name, tables) in self.free_form() {
+                    formatter.field(name, &mask_table(tables));
+                }
+                formatter.finish()
             }
         }
     };
@@ -73,12 +89,16 @@ sections! {
     redis: RedisSettings,
     /// The gateway's listener.
     gateway: GatewaySettings,
+    /// Who may call.
+    auth: AuthSettings,
     /// The listener for operators.
     admin: AdminSettings,
     /// Ownership of contexts.
     lease: LeaseSettings,
     /// What a worker takes.
     worker: WorkerSettings,
+    /// Where agents work.
+    workspace: WorkspaceSettings,
     /// Bounds of one turn.
     turn: TurnSettings,
     /// Open streams.
@@ -110,9 +130,9 @@ fn read_section<S: Section>(source: &Source, errors: &mut ConfigErrors) -> S {
     section
 }
 
-fn agents_of(source: &Source) -> toml::Table {
+fn tables_of(source: &Source, name: &str) -> toml::Table {
     let file = source.file.as_ref();
-    file.and_then(|file| file.table.get("agents"))
+    file.and_then(|file| file.table.get(name))
         .and_then(toml::Value::as_table)
         .cloned()
         .unwrap_or_default()

@@ -529,6 +529,7 @@ fn record(policy: CrashPolicy, handbacks: u32) -> TurnRecord {
         remember_ms: 0,
         new_task: true,
         accepted_output_modes: Vec::new(),
+        extensions: Vec::new(),
         traceparent: None,
         metadata: BTreeMap::new(),
     }

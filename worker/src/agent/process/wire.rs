@@ -1,5 +1,7 @@
 //! The lines between worker and process, version 1 (docs/agents.md): one JSON object each.
 
+use std::path::Path;
+
 use a2a::{Artifact, Message, Task, TaskState};
 use relevo_shared::domain::event::TURN;
 use relevo_shared::domain::reason::FailReason;
@@ -271,6 +273,12 @@ struct TurnLine<'a> {
     session: SessionLine<'a>,
     principal: Value,
     accepted_output_modes: &'a [String],
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    extensions: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    workspace: Option<&'a Path>,
     #[serde(skip_serializing_if = "Option::is_none")]
     traceparent: Option<&'a str>,
     #[serde(skip_serializing_if = "std::collections::BTreeMap::is_empty")]
@@ -321,6 +329,9 @@ pub(super) fn turn(turn: &Turn, past: &Past) -> Result<Vec<u8>, String> {
         },
         principal: json!({ "subject": sender.subject, "tenant": sender.tenant, "scopes": sender.scopes }),
         accepted_output_modes: &record.accepted_output_modes,
+        extensions: &record.extensions,
+        prompt: turn.prompt.as_ref().map(|prompt| prompt.text.as_str()),
+        workspace: turn.prompt.as_ref().map(|prompt| prompt.workspace.as_path()),
         traceparent: record.traceparent.as_deref(),
         metadata: &record.metadata,
     };

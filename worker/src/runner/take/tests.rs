@@ -25,6 +25,7 @@ async fn worker(redis: &RedisServer) -> Arc<Worker> {
         id: WorkerId::random(1),
         store,
         agents: HashMap::new(),
+        roots: Arc::new(Roots::new(&[])),
         settings: TurnSettings {
             ttl,
             max_duration: ttl,

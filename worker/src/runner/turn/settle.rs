@@ -1,6 +1,7 @@
 //! How a turn leaves this worker: its end is written, or it is given back.
 
-use a2a::{Message, TaskState};
+use a2a::{Artifact, Message, TaskState};
+use relevo_shared::agents::{GoodEnd, Profile};
 use relevo_shared::domain::class::Class;
 use relevo_shared::domain::reason::FailReason;
 use relevo_shared::domain::record::CrashPolicy;
@@ -22,12 +23,15 @@ impl TurnRun {
     pub(super) async fn settle(&mut self, attempt: Attempt) -> &'static str {
         match attempt {
             Attempt::Returned(Outcome::Ended(ending, message, metadata)) => {
+                if let Some(over) = self.answer_as_artifact(ending, message.as_ref()).await {
+                    return Box::pin(self.settle(over)).await;
+                }
                 match self.last_words(message, metadata.as_ref()).await {
                     Ok(message) => {
                         let close = Close {
                             message,
                             metadata,
-                            ..Close::plain(end_of(ending))
+                            ..Close::plain(self.end_of(ending))
                         };
                         self.end(close).await
                     }
@@ -71,6 +75,50 @@ impl TurnRun {
                 self.give_back(Why::HandOver(FailReason::WorkerDrained)).await
             }
         }
+    }
+
+    /// How an ending of the agent ends the turn: what a good one is, its profile says.
+    fn end_of(&self, ending: Ending) -> End {
+        match ending {
+            Ending::Completed => match self.profile().map(|profile| profile.good_end) {
+                Some(GoodEnd::InputRequired) => End::InputRequired,
+                Some(GoodEnd::Completed) | None => End::Completed,
+            },
+            Ending::Canceled => End::Canceled,
+            Ending::Failed => End::Failed,
+            Ending::Rejected => End::Rejected,
+            Ending::InputRequired => End::InputRequired,
+            Ending::AuthRequired => End::AuthRequired,
+        }
+    }
+
+    fn profile(&self) -> Option<&Profile> {
+        let served = self.worker.agents.get(&self.taken.record.agent)?;
+        Some(&served.profile)
+    }
+
+    /// Before a good end, the whole answer as an artifact, where the profile wants that.
+    async fn answer_as_artifact(&mut self, ending: Ending, last: Option<&Message>) -> Option<Attempt> {
+        let wanted = ending == Ending::Completed && self.profile().is_some_and(|profile| profile.answer_artifact);
+        let parts = if wanted { self.draft.answer(last) } else { Vec::new() };
+        if parts.is_empty() {
+            return None;
+        }
+        let artifact = Artifact {
+            artifact_id: format!("{}.answer", self.taken.record.turn),
+            name: Some("answer".to_owned()),
+            description: None,
+            parts,
+            metadata: None,
+            extensions: None,
+        };
+        let output = Output::Artifact {
+            artifact,
+            append: false,
+            last_chunk: true,
+            metadata: None,
+        };
+        self.say(output).await
     }
 
     /// Says ahead what is too long for the event that ends the turn; returns what is left for it.
@@ -180,16 +228,5 @@ impl TurnRun {
                 }
             }
         }
-    }
-}
-
-fn end_of(ending: Ending) -> End {
-    match ending {
-        Ending::Completed => End::Completed,
-        Ending::Canceled => End::Canceled,
-        Ending::Failed => End::Failed,
-        Ending::Rejected => End::Rejected,
-        Ending::InputRequired => End::InputRequired,
-        Ending::AuthRequired => End::AuthRequired,
     }
 }

@@ -162,6 +162,22 @@ impl Validate for WorkerSettings {
 }
 
 crate::settings! {
+    /// Directories that agents work in, where their profile knows such (`iac-code`). Only workers read it.
+    pub struct WorkspaceSettings in "workspace" {
+        /// Below which directories a message may choose the one it is about. Unset: the worker's own directory and the
+        /// one for temporary files. Workers of one pool need the same ones, with the same content.
+        roots: Vec<String> = "",
+    }
+}
+
+impl Validate for WorkspaceSettings {
+    fn validate(&self, errors: &mut ConfigErrors) {
+        let absolute = self.roots.iter().all(|root| root.starts_with('/'));
+        errors.require(absolute, "workspace.roots", &self.roots, "must be absolute paths");
+    }
+}
+
+crate::settings! {
     /// Stopping after SIGTERM. A second signal stops at once.
     pub struct DrainSettings in "drain" {
         /// How long a gateway still accepts after /readyz has turned 503, so that load balancers notice. Longer than

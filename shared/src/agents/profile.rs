@@ -1,0 +1,195 @@
+//! How an agent speaks to its clients: what its card says beside its name, how a good turn ends, which parts it takes, and
+//! where metadata of its own lies.
+//!
+//! Two are built in: `generic`, which is the standard's letter, and `iac-code`, which is the reference server's. Others are
+//! tables `[profiles.<name>]` that begin with one of them. Owns their form and their rules; the gateway and the worker do
+//! what they say.
+
+mod read;
+mod seed;
+
+use std::collections::BTreeMap;
+
+use toml::Table;
+
+use super::SkillConfig;
+use crate::platform::config::ConfigErrors;
+
+/// The name of the profile that agents have unless told otherwise.
+pub(super) const GENERIC: &str = "generic";
+/// The name of the reference server's.
+const SEED: &str = "iac-code";
+
+/// What a good end of a turn is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GoodEnd {
+    /// The task is COMPLETED.
+    Completed,
+    /// The task is INPUT_REQUIRED: the next message may continue it.
+    InputRequired,
+}
+
+/// An extension of the protocol that agents of a profile speak.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Extension {
+    /// What it is called.
+    pub uri: String,
+    /// For people.
+    pub description: String,
+    /// Whether clients that do not know it are refused.
+    pub required: bool,
+    /// Its parameters in the card.
+    pub params: BTreeMap<String, serde_json::Value>,
+}
+
+/// The parts that are made into one text before the agent sees them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ingest {
+    /// Media types that are text.
+    pub text_types: Vec<String>,
+    /// Media types that the agent is told of by a manifest.
+    pub media_types: Vec<String>,
+}
+
+/// See the module.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Profile {
+    /// Its name.
+    pub name: String,
+    /// The agent's name in the card, unless its table has one.
+    pub title: Option<String>,
+    /// The agent's description, unless its table has one.
+    pub description: Option<String>,
+    /// Who provides the agent.
+    pub organization: Option<(String, String)>,
+    /// The agent's skills, unless its table has some.
+    pub skills: Vec<SkillConfig>,
+    /// The media types of parts that are taken; `*` stands for any.
+    pub input_modes: Vec<String>,
+    /// The media types of answers.
+    pub output_modes: Vec<String>,
+    /// For the card.
+    pub extensions: Vec<Extension>,
+    /// The key of metadata that is the agent's own.
+    pub namespace: Option<String>,
+    /// How a good turn ends.
+    pub good_end: GoodEnd,
+    /// Whether what an agent says is an artifact at the end, too.
+    pub answer_artifact: bool,
+    /// How parts become a text with files of a workspace; without it the agent gets the message as it was sent.
+    pub ingest: Option<Ingest>,
+}
+
+impl Profile {
+    /// The standard's letter.
+    pub fn generic() -> Self {
+        Self {
+            name: GENERIC.to_owned(),
+            title: None,
+            description: None,
+            organization: None,
+            skills: Vec::new(),
+            // What an agent can do with a part is its own matter: nothing is refused by its type.
+            input_modes: vec!["*/*".to_owned()],
+            output_modes: vec!["text/plain".to_owned(), "application/octet-stream".to_owned()],
+            extensions: Vec::new(),
+            namespace: None,
+            good_end: GoodEnd::Completed,
+            answer_artifact: false,
+            ingest: None,
+        }
+    }
+
+    /// Whether a part of this media type (empty: none is given) is taken.
+    pub fn takes(&self, media_type: &str) -> bool {
+        let wanted = essence(media_type);
+        wanted.is_empty() || self.input_modes.iter().any(|mode| matches(mode, &wanted))
+    }
+}
+
+/// A media type without its parameters, in lower case.
+pub fn essence(media_type: &str) -> String {
+    let essence = media_type.split(';').next().unwrap_or_default();
+    essence.trim().to_ascii_lowercase()
+}
+
+fn matches(mode: &str, wanted: &str) -> bool {
+    let mode = essence(mode);
+    match mode.strip_suffix("/*") {
+        Some("*") => true,
+        Some(kind) => wanted.split_once('/').is_some_and(|(found, _)| found == kind),
+        None => mode == wanted,
+    }
+}
+
+/// All profiles by name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Profiles(BTreeMap<String, Profile>);
+
+impl Default for Profiles {
+    fn default() -> Self {
+        let all = [Profile::generic(), seed::profile()];
+        Self(all.into_iter().map(|profile| (profile.name.clone(), profile)).collect())
+    }
+}
+
+impl Profiles {
+    /// The built-in ones and the tables of `[profiles]`.
+    pub fn read(tables: &Table, errors: &mut ConfigErrors) -> Self {
+        read::profiles(tables, errors)
+    }
+
+    /// The profile of a name.
+    pub fn get(&self, name: &str) -> Option<Profile> {
+        self.0.get(name).cloned()
+    }
+
+    /// For errors: what there is.
+    pub(super) fn names(&self) -> String {
+        let names: Vec<&str> = self.0.keys().map(String::as_str).collect();
+        names.join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn media_types_match_without_case_and_parameters() {
+        let mut profile = Profile::generic();
+        assert!(profile.takes("anything/at-all") && profile.takes(""));
+        profile.input_modes = vec!["text/*".to_owned(), "image/PNG".to_owned()];
+        for taken in ["text/plain; charset=utf-8", "TEXT/markdown", "image/png", ""] {
+            assert!(profile.takes(taken), "{taken}");
+        }
+        for refused in ["image/jpeg", "textual/plain", "text", "application/json"] {
+            assert!(!profile.takes(refused), "{refused}");
+        }
+    }
+
+    #[test]
+    fn the_reference_servers_profile_is_what_its_card_says() {
+        let profile = Profiles::default().get("iac-code").unwrap();
+        assert_eq!(profile.title.as_deref(), Some("iac-code"));
+        assert_eq!(profile.namespace.as_deref(), Some("iac_code"));
+        assert_eq!(profile.good_end, GoodEnd::InputRequired);
+        let ids: Vec<&str> = profile
+            .skills
+            .iter()
+            .filter(|s| !s.extended)
+            .map(|s| s.id.as_str())
+            .collect();
+        assert_eq!(
+            ids,
+            [
+                "iac_generation",
+                "iac_review",
+                "aliyun_ros_operations",
+                "terraform_ros_conversion"
+            ]
+        );
+        assert_eq!(profile.output_modes, ["text/plain"]);
+        assert!(profile.takes("application/x-yaml") && !profile.takes("video/mp4"));
+    }
+}

@@ -1,0 +1,19 @@
+#!lua flags=allow-oom
+-- Ties a context to the workspace of its first turn that named a good one; later turns must name the same.
+-- KEYS    1 meta
+-- ARGV    1 context key, 2 epoch, 3 token, 4 turn, 5 workspace
+-- DERIVES ctx:<ctx>
+-- RETURNS BOUND | OTHER | FENCED
+-- USES    base
+local key = P .. 'ctx:' .. ARGV[1]
+local c = redis.call('HMGET', key, 'ep', 'tok', 'turn', 'ws')
+if c[1] ~= ARGV[2] or c[2] ~= ARGV[3] or c[3] ~= ARGV[4] or ARGV[3] == '' then
+  return { 'FENCED' }
+end
+if c[4] and c[4] ~= ARGV[5] then
+  return { 'OTHER' }
+end
+if not c[4] then
+  redis.call('HSET', key, 'ws', ARGV[5])
+end
+return { 'BOUND' }

@@ -1,0 +1,78 @@
+//! What comes before an agent is called: its message is read by the rules of its profile, and the context is tied to its workspace.
+//!
+//! A message that cannot be used ends the turn without damage: a new task is FAILED with the words, one that exists is again
+//! what it was before, with the words as its status.
+
+use std::sync::Arc;
+
+use a2a::TaskState;
+use relevo_shared::agents::Profile;
+use relevo_shared::domain::event;
+use relevo_shared::domain::event::TURN;
+use relevo_shared::domain::reason::FailReason;
+use relevo_shared::store::{Bound, Retry, Store, StoreError, Taken};
+use serde_json::json;
+
+use super::sink::Metadata;
+use super::write::back_off;
+use crate::agent::{CancelToken, Ending, Outcome};
+use crate::input::{self, Prompt, Roots, Unusable};
+
+const ELSEWHERE: Unusable = Unusable("A2A context belongs to a different workspace");
+
+/// What is needed for it.
+pub(super) struct Opening {
+    pub(super) store: Store,
+    pub(super) taken: Arc<Taken>,
+    pub(super) roots: Arc<Roots>,
+}
+
+impl Opening {
+    /// The prompt, if the profile makes one; or how the turn ends instead.
+    pub(super) async fn prompt(self, profile: Arc<Profile>, cancel: &CancelToken) -> Result<Option<Prompt>, Outcome> {
+        let record = Arc::new(self.taken.record.clone());
+        let prompt = match input::read(profile, record, Arc::clone(&self.roots)).await {
+            None => return Ok(None),
+            Some(Ok(prompt)) => prompt,
+            Some(Err(unusable)) => return Err(self.refuse(unusable)),
+        };
+        match self.bind(&prompt, cancel).await {
+            Some(Ok(Bound::Here)) => Ok(Some(prompt)),
+            Some(Ok(Bound::Elsewhere)) => Err(self.refuse(ELSEWHERE)),
+            Some(Err(error)) => Err(Outcome::Crashed(error.to_string())),
+            // The turn is someone else's, or must stop: what is returned then is read by nobody.
+            Some(Ok(Bound::Fenced)) | None => Err(Outcome::Failed(FailReason::AgentError, "stopped".to_owned())),
+        }
+    }
+
+    /// Asks until Redis answers, or the turn must stop.
+    async fn bind(&self, prompt: &Prompt, cancel: &CancelToken) -> Option<Result<Bound, StoreError>> {
+        let workspace = prompt.workspace.as_os_str().as_encoded_bytes();
+        let mut tries = 0;
+        loop {
+            match self.store.bind_workspace(&self.taken, workspace).await {
+                Err(error) if error.retry() == Retry::Later => {
+                    tokio::select! {
+                        () = back_off(tries) => tries += 1,
+                        _ = cancel.canceled() => return None,
+                    }
+                }
+                answer => return Some(answer),
+            }
+        }
+    }
+
+    fn refuse(&self, Unusable(words): Unusable) -> Outcome {
+        let record = &self.taken.record;
+        let before = self.taken.base.as_ref().map(|base| &base.status.state);
+        let ending = match before {
+            None => Ending::Failed,
+            Some(TaskState::AuthRequired) => Ending::AuthRequired,
+            Some(_) => Ending::InputRequired,
+        };
+        let message = event::agent_message(record, "refusal", words);
+        let facts = json!({ "reason": FailReason::InvalidMessage.as_str() });
+        let metadata = Metadata::from([(TURN.to_owned(), facts)]);
+        Outcome::Ended(ending, Some(message), Some(metadata))
+    }
+}

@@ -1,0 +1,160 @@
+//! What a profile makes of a turn: parts and workspaces by the rules of the reference server, good ends, answers as artifacts.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use a2a::{Message, Part, PartContent, Role, TaskState};
+use relevo_shared::domain::record::{CrashPolicy, TurnRecord};
+use relevo_shared::store::StoredTask;
+use serde_json::json;
+
+use crate::fixture::{RunningWorker, World, answer};
+
+const SEED: &str = "[agents.demo]\nkind = \"demo\"\nprofile = \"iac-code\"\n";
+const ANSWERS: &str = "[profiles.p]\nanswer_artifact = true\n[agents.demo]\nkind = \"demo\"\nprofile = \"p\"\n";
+
+async fn worker(world: &World, roots: &Path) -> RunningWorker {
+    let roots = roots.display().to_string();
+    RunningWorker::start_file(&world.redis.url(), &[("workspace.roots", &roots)], SEED).await
+}
+
+fn message(parts: Vec<Part>, cwd: &Path) -> Message {
+    let mut message = Message::new(Role::User, parts);
+    message.metadata = Some(HashMap::from([("iac_code".to_owned(), json!({ "cwd": cwd }))]));
+    message
+}
+
+fn url(path: &Path) -> Part {
+    Part {
+        content: PartContent::Url(format!("file://{}", path.display())),
+        filename: None,
+        media_type: Some("text/plain".to_owned()),
+        metadata: None,
+    }
+}
+
+async fn ask(world: &World, context: &str, message: Message) -> TurnRecord {
+    let record = world.record(context, "demo", CrashPolicy::Restart, message).await;
+    world.submit(record).await
+}
+
+async fn told(world: &World, context: &str, message: Message) -> StoredTask {
+    let record = ask(world, context, message).await;
+    world.until_over(record.task).await
+}
+
+fn reason(stored: &StoredTask) -> String {
+    let task = stored.clone().into_task(relevo_shared::store::HistoryLength::All);
+    task.metadata.unwrap_or_default()["urn:relevo:a2a:turn:v1"]["reason"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn parts_are_one_prompt_and_a_good_end_waits_for_more() {
+    let world = World::start().await;
+    let root = tempfile::tempdir().unwrap();
+    std::fs::write(root.path().join("a.txt"), "of a file").unwrap();
+    let worker = worker(&world, root.path()).await;
+    let parts = vec![Part::text("words"), url(&root.path().join("a.txt"))];
+    let stored = told(&world, "c-1", message(parts, root.path())).await;
+    assert_eq!(stored.state, TaskState::InputRequired);
+    assert_eq!(answer(&stored), "words\nof a file");
+    assert!(!stored.terminal);
+    assert!(worker.stop().await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_breaks_a_rule_fails_with_its_words() {
+    let world = World::start().await;
+    let root = tempfile::tempdir().unwrap();
+    let _worker = worker(&world, root.path()).await;
+    for (n, (sent, words)) in [
+        (
+            message(vec![Part::text(" ")], root.path()),
+            "A2A server currently accepts text input only.",
+        ),
+        (
+            message(vec![Part::text("a")], Path::new("/etc")),
+            "Invalid A2A workspace metadata.",
+        ),
+        (
+            message(vec![url(Path::new("/etc/passwd"))], root.path()),
+            "A2A file URL part is outside the allowed workspace.",
+        ),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let stored = told(&world, &format!("c-{n}"), sent).await;
+        assert_eq!(
+            (stored.state.clone(), answer(&stored).as_str()),
+            (TaskState::Failed, words)
+        );
+        assert_eq!(reason(&stored), "invalid_message");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_context_belongs_to_one_workspace() {
+    let world = World::start().await;
+    let root = tempfile::tempdir().unwrap();
+    let (a, b) = (root.path().join("a"), root.path().join("b"));
+    std::fs::create_dir(&a).unwrap();
+    std::fs::create_dir(&b).unwrap();
+    std::os::unix::fs::symlink(&a, root.path().join("also-a")).unwrap();
+    let _worker = worker(&world, root.path()).await;
+    let said = |cwd: &Path| message(vec![Part::text("hi")], cwd);
+    // A message that cannot be used binds nothing.
+    let bad = told(&world, "c-1", message(vec![Part::text("")], &b)).await;
+    assert_eq!(bad.state, TaskState::Failed);
+    assert_eq!(told(&world, "c-1", said(&a)).await.state, TaskState::InputRequired);
+    let other = told(&world, "c-1", said(&b)).await;
+    assert_eq!(
+        (other.state.clone(), answer(&other).as_str()),
+        (TaskState::Failed, "A2A context belongs to a different workspace")
+    );
+    assert_eq!(
+        told(&world, "c-1", said(&root.path().join("also-a"))).await.state,
+        TaskState::InputRequired
+    );
+    assert_eq!(told(&world, "c-2", said(&b)).await.state, TaskState::InputRequired);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bad_follow_up_does_not_damage_its_task() {
+    let world = World::start().await;
+    let root = tempfile::tempdir().unwrap();
+    let _worker = worker(&world, root.path()).await;
+    let first = ask(&world, "c-1", message(vec![Part::text("hi")], root.path())).await;
+    world.until_over(first.task).await;
+    let bad = message(vec![url(Path::new("/etc/passwd"))], root.path());
+    let second = world.say_again(&first, bad).await;
+    let stored = world.until_over(second.task).await;
+    assert_eq!((stored.state.clone(), stored.number), (TaskState::InputRequired, 2));
+    assert_eq!(answer(&stored), "A2A file URL part is outside the allowed workspace.");
+    let third = world
+        .say_again(&second, message(vec![Part::text("more")], root.path()))
+        .await;
+    let stored = world.until_over(third.task).await;
+    assert_eq!(
+        (stored.state.clone(), answer(&stored).as_str()),
+        (TaskState::InputRequired, "more")
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_may_be_an_artifact_too() {
+    let world = World::start().await;
+    let worker = RunningWorker::start_file(&world.redis.url(), &[], ANSWERS).await;
+    let echoed = world.send("c-1", "an answer in a few pieces").await;
+    let stored = world.until_over(echoed.task).await;
+    assert_eq!(stored.state, TaskState::Completed);
+    let artifacts = &stored.folded.artifacts;
+    assert_eq!((artifacts.len(), artifacts[0].name.as_deref()), (1, Some("answer")));
+    assert_eq!(artifacts[0].parts[0].as_text(), Some("an answer in a few pieces"));
+    let failed = world.send("c-2", "chunks=2 end=failed").await;
+    assert_eq!(world.until_over(failed.task).await.folded.artifacts.len(), 0);
+    assert!(worker.stop().await);
+}
