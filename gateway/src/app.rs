@@ -302,7 +302,8 @@ impl App {
         let mut health = None;
         let mut accepting = vec![accept::start(listener, Protocol::Http1, router, &services)];
         if let Some((listener, address)) = grpc {
-            let (router, checks) = grpc::router(&services).await;
+            let built = grpc::router(&services).await;
+            let (router, checks) = built.map_err(|error| RunError::Failed(error.to_string()))?;
             health = Some(checks);
             accepting.push(accept::start(listener, Protocol::Http2, router, &services));
             tracing::info!(%address, "gRPC is served");

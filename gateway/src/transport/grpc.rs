@@ -3,6 +3,7 @@
 
 mod health;
 mod params;
+mod reflection;
 mod stream;
 
 use a2a::methods;
@@ -18,6 +19,7 @@ use a2a_pb::proto::{
 };
 use axum::Router;
 use axum::http::HeaderMap;
+use axum::middleware::map_response;
 use tokio::time::Instant;
 use tonic::metadata::MetadataValue;
 use tonic::{Request, Response, Status};
@@ -34,22 +36,47 @@ pub(crate) use health::Health;
 use params::{Params, Tenant};
 use stream::{Events, RESUME};
 
+/// What tonic says then.
+const UNDECODED: &str = "failed to decode Protobuf message";
 const EXTENSIONS: &str = "a2a-extensions";
 
 /// Everything that the listener serves: the operations and the health of the process.
-pub(crate) async fn router(services: &Services) -> (Router, Health) {
+///
+/// # Errors
+/// When the descriptors of the services cannot be read: they are part of the build.
+pub(crate) async fn router(services: &Services) -> Result<(Router, Health), tonic_reflection::server::Error> {
     let limit = services.settings.gateway.body_limit.as_len();
     let service = A2aServiceServer::new(Grpc(Services::clone(services))).max_decoding_message_size(limit);
     let (reporter, checks) = tonic_health::server::health_reporter();
     let health = Health::serving(reporter).await;
     let router = Router::new()
         .route_service("/lf.a2a.v1.A2AService/{method}", service)
+        .layer(map_response(blame_the_client))
         .route_service("/grpc.health.v1.Health/{method}", checks)
+        .route_service("/grpc.reflection.v1.ServerReflection/{method}", reflection::service()?)
+        .route_service(
+            "/grpc.reflection.v1alpha.ServerReflection/{method}",
+            reflection::old_service()?,
+        )
         .fallback(async || {
             let unknown = ApiError::MethodNotFound(String::new());
             unknown.to_grpc().into_http::<axum::body::Body>()
         });
-    (router, health)
+    Ok((router, health))
+}
+
+/// tonic calls a message that cannot be decoded an internal error; it is the client's.
+async fn blame_the_client(response: axum::response::Response) -> axum::response::Response {
+    let header = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
+    let internal = header("grpc-status") == Some("13");
+    // Percent-encoded on the wire.
+    let undecoded = header("grpc-message").is_some_and(|text| text.replace("%20", " ").starts_with(UNDECODED));
+    if internal && undecoded {
+        return ApiError::invalid("request", "is not a message of this method")
+            .to_grpc()
+            .into_http();
+    }
+    response
 }
 
 struct Grpc(Services);

@@ -1,10 +1,14 @@
 //! gRPC alone: metadata, statuses, draining, and what is hostile.
 
+use a2a_pb::proto;
 use a2a_pb::proto::part::Content;
 use a2a_pb::proto::{GetTaskRequest, ListTasksRequest, Message, Part, SendMessageRequest, SubscribeToTaskRequest};
+use futures_util::stream;
 use relevo_shared::domain::state::End;
 use relevo_testkit::RedisServer;
 use serde_json::{Value, json};
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::transport::Endpoint;
 use tonic::{Code, Request};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
@@ -217,7 +221,7 @@ async fn a_drain_moves_idle_streams_and_finishes_busy_ones() {
 async fn health_is_answered_and_its_watchers_do_not_hold_a_drain() {
     let world = world(&[("drain.delay", "0s")]).await;
     let address = format!("http://{}", world.gateway.grpc);
-    let channel = tonic::transport::Endpoint::from_shared(address).unwrap().connect_lazy();
+    let channel = Endpoint::from_shared(address).unwrap().connect_lazy();
     let mut health = HealthClient::new(channel);
     for (service, known) in [("", true), ("lf.a2a.v1.A2AService", true), ("other", false)] {
         let request = HealthCheckRequest {
@@ -254,4 +258,82 @@ async fn the_card_lists_grpc_where_it_is_served() {
     let gateway = Gateway::start(&redis, &public).await;
     let card: Value = gateway.client().get(path).send().await.unwrap().json().await.unwrap();
     assert_eq!(card["supportedInterfaces"][2]["url"], "agents.example.com:443");
+}
+
+#[tokio::test]
+async fn bytes_that_are_no_message_are_the_clients_mistake() {
+    let world = world(&[]).await;
+    let channel = Endpoint::from_shared(format!("http://{}", world.gateway.grpc))
+        .unwrap()
+        .connect()
+        .await
+        .unwrap();
+    let mut raw = tonic::client::Grpc::new(channel);
+    for method in ["GetTask", "SendMessage", "SubscribeToTask"] {
+        raw.ready().await.unwrap();
+        // Its first field is a number, where all methods have a text or a message.
+        let other = prost_types::Timestamp { seconds: 1, nanos: 0 };
+        let path = PathAndQuery::try_from(format!("/lf.a2a.v1.A2AService/{method}")).unwrap();
+        let codec = tonic_prost::ProstCodec::<_, proto::Task>::default();
+        let status = raw.unary(Request::new(other), path, codec).await.unwrap_err();
+        assert_eq!(status.code(), Code::InvalidArgument, "{method}: {status}");
+        let refusal = refusal(&status);
+        assert_eq!(
+            (
+                refusal.reason.as_str(),
+                &refusal.details[1]["fieldViolations"][0]["field"]
+            ),
+            ("INVALID_PARAMS", &"request".into())
+        );
+    }
+}
+
+#[tokio::test]
+async fn tools_are_told_which_services_there_are() {
+    use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
+    use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
+    use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
+    use tonic_reflection::pb::v1::{ServerReflectionRequest, ServiceResponse};
+
+    let world = world(&[]).await;
+    let channel = Endpoint::from_shared(format!("http://{}", world.gateway.grpc))
+        .unwrap()
+        .connect()
+        .await
+        .unwrap();
+    let mut client = ServerReflectionClient::new(channel);
+    let ask = |request| ServerReflectionRequest {
+        host: String::new(),
+        message_request: Some(request),
+    };
+    let asked = [
+        ask(MessageRequest::ListServices(String::new())),
+        ask(MessageRequest::FileContainingSymbol(
+            "lf.a2a.v1.A2AService.SendMessage".to_owned(),
+        )),
+    ];
+    let mut answers = client
+        .server_reflection_info(stream::iter(asked))
+        .await
+        .unwrap()
+        .into_inner();
+    let Some(MessageResponse::ListServicesResponse(list)) = answers.message().await.unwrap().unwrap().message_response
+    else {
+        panic!("no list");
+    };
+    let mut names: Vec<String> = list.service.into_iter().map(|ServiceResponse { name }| name).collect();
+    names.sort();
+    assert_eq!(
+        names,
+        [
+            "grpc.health.v1.Health",
+            "grpc.reflection.v1.ServerReflection",
+            "lf.a2a.v1.A2AService"
+        ]
+    );
+    let file = answers.message().await.unwrap().unwrap().message_response;
+    let Some(MessageResponse::FileDescriptorResponse(file)) = file else {
+        panic!("{file:?}");
+    };
+    assert!(!file.file_descriptor_proto.is_empty());
 }
