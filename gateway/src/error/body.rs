@@ -2,10 +2,12 @@
 
 use axum::body::Body;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
-use axum::http::{HeaderValue, Response};
+use axum::http::{HeaderValue, Response, StatusCode};
+use relevo_shared::platform::config::Statuses;
 use serde_json::{Value, json};
 
-use super::{ApiError, Plain, Row};
+use super::catalogue::{Grpc, Row};
+use super::{ApiError, Plain};
 
 impl ApiError {
     /// The objects of `error.data` and `error.details`: what happened by name, and the fields that are wrong.
@@ -31,8 +33,8 @@ impl ApiError {
     }
 
     /// The body on REST.
-    pub(crate) fn to_status(&self) -> Value {
-        status(self.row(), &self.message(), &self.details())
+    pub(crate) fn to_status(&self, statuses: Statuses) -> Value {
+        status(self.row().statuses(statuses), &self.message(), &self.details())
     }
 
     /// The answer on JSON-RPC, `body` being the whole of it.
@@ -44,9 +46,9 @@ impl ApiError {
     }
 
     /// The answer on REST, labelled as `media_type`.
-    pub(crate) fn respond_rest(&self, media_type: &HeaderValue) -> Response<Body> {
-        let mut response = labelled(self.to_status().to_string().into_bytes(), media_type);
-        *response.status_mut() = self.row().status;
+    pub(crate) fn respond_rest(&self, media_type: &HeaderValue, statuses: Statuses) -> Response<Body> {
+        let mut response = labelled(self.to_status(statuses).to_string().into_bytes(), media_type);
+        *response.status_mut() = self.row().statuses(statuses).0;
         self.add_retry_after(&mut response);
         response
     }
@@ -62,7 +64,7 @@ impl Plain {
     /// The answer on REST, labelled as `media_type`.
     pub(crate) fn respond_rest(self, media_type: &HeaderValue) -> Response<Body> {
         let row = self.row();
-        let body = status(row, self.text(), &[error_info(row)]);
+        let body = status((row.status, row.grpc), self.text(), &[error_info(row)]);
         self.dress(labelled(body.to_string().into_bytes(), media_type))
     }
 }
@@ -71,9 +73,9 @@ fn error_info(row: &Row) -> Value {
     json!({ "@type": a2a::ERROR_INFO_TYPE, "reason": row.reason, "domain": row.domain })
 }
 
-fn status(row: &Row, message: &str, details: &[Value]) -> Value {
-    let code = row.status.as_u16();
-    json!({ "error": { "code": code, "status": row.grpc.name(), "message": message, "details": details } })
+fn status((http, grpc): (StatusCode, Grpc), message: &str, details: &[Value]) -> Value {
+    let code = http.as_u16();
+    json!({ "error": { "code": code, "status": grpc.name(), "message": message, "details": details } })
 }
 
 /// A JSON answer.

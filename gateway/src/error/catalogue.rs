@@ -2,6 +2,7 @@
 
 use a2a::error_code as code;
 use axum::http::StatusCode;
+use relevo_shared::platform::config::Statuses;
 
 use super::OUR_DOMAIN;
 
@@ -59,6 +60,8 @@ pub(crate) struct Row {
     /// The status on REST.
     pub(super) status: StatusCode,
     pub(super) grpc: Grpc,
+    /// What both were in A2A 1.0.0, where that was something else.
+    pub(super) older: Option<(StatusCode, Grpc)>,
     #[cfg_attr(not(test), expect(dead_code, reason = "for docs/errors.md"))]
     pub(super) when: &'static str,
     #[cfg_attr(not(test), expect(dead_code, reason = "for docs/errors.md"))]
@@ -72,6 +75,7 @@ pub(super) const PARSE: Row = Row {
     code: Some(code::PARSE_ERROR),
     status: StatusCode::BAD_REQUEST,
     grpc: Grpc::InvalidArgument,
+    older: None,
     when: "The body is not JSON, or nested too deeply to be read.",
     who: "The client repairs the request.",
 };
@@ -82,6 +86,7 @@ pub(super) const INVALID_REQUEST: Row = Row {
     code: Some(code::INVALID_REQUEST),
     status: StatusCode::BAD_REQUEST,
     grpc: Grpc::InvalidArgument,
+    older: None,
     when: "JSON, but no JSON-RPC request: no object, a batch, a notification, a wrong `jsonrpc`, `id` or `method`.",
     who: "The client repairs the request.",
 };
@@ -92,6 +97,7 @@ pub(super) const METHOD_NOT_FOUND: Row = Row {
     code: Some(code::METHOD_NOT_FOUND),
     status: StatusCode::NOT_FOUND,
     grpc: Grpc::Unimplemented,
+    older: None,
     when: "No operation of that name. Names are exact.",
     who: "The client uses a method of A2A 1.0.",
 };
@@ -102,6 +108,7 @@ pub(super) const INVALID_PARAMS: Row = Row {
     code: Some(code::INVALID_PARAMS),
     status: StatusCode::BAD_REQUEST,
     grpc: Grpc::InvalidArgument,
+    older: None,
     when: "Fields are missing, of the wrong type or out of bounds; each is named in `BadRequest.fieldViolations`.",
     who: "The client repairs the fields.",
 };
@@ -112,6 +119,7 @@ pub(super) const TASK_NOT_FOUND: Row = Row {
     code: Some(code::TASK_NOT_FOUND),
     status: StatusCode::NOT_FOUND,
     grpc: Grpc::NotFound,
+    older: None,
     when: "No such task, or not the caller's: the two look the same.",
     who: "The client forgets the task.",
 };
@@ -122,6 +130,7 @@ pub(super) const TASK_NOT_CANCELABLE: Row = Row {
     code: Some(code::TASK_NOT_CANCELABLE),
     status: StatusCode::BAD_REQUEST,
     grpc: Grpc::FailedPrecondition,
+    older: Some((StatusCode::CONFLICT, Grpc::FailedPrecondition)),
     when: "The task has ended.",
     who: "Nobody: there is nothing to stop.",
 };
@@ -132,6 +141,7 @@ pub(super) const PUSH_NOT_SUPPORTED: Row = Row {
     code: Some(code::PUSH_NOTIFICATION_NOT_SUPPORTED),
     status: StatusCode::BAD_REQUEST,
     grpc: Grpc::FailedPrecondition,
+    older: Some((StatusCode::BAD_REQUEST, Grpc::Unimplemented)),
     when: "An operation on push configs, or one inside a message: the card announces no push.",
     who: "The client subscribes or polls.",
 };
@@ -142,6 +152,7 @@ pub(super) const UNSUPPORTED: Row = Row {
     code: Some(code::UNSUPPORTED_OPERATION),
     status: StatusCode::BAD_REQUEST,
     grpc: Grpc::FailedPrecondition,
+    older: Some((StatusCode::BAD_REQUEST, Grpc::Unimplemented)),
     when: "Not possible here or in this state: a message to an ended or working task, a subscription to an ended one, the extended card.",
     who: "The client reads the text.",
 };
@@ -152,6 +163,7 @@ pub(super) const VERSION_NOT_SUPPORTED: Row = Row {
     code: Some(code::VERSION_NOT_SUPPORTED),
     status: StatusCode::BAD_REQUEST,
     grpc: Grpc::FailedPrecondition,
+    older: Some((StatusCode::BAD_REQUEST, Grpc::Unimplemented)),
     when: "`A2A-Version` is not 1.x; a missing one means 0.3.",
     who: "The client sends `A2A-Version: 1.0`.",
 };
@@ -162,6 +174,7 @@ pub(super) const EXTENSION_REQUIRED: Row = Row {
     code: Some(code::EXTENSION_SUPPORT_REQUIRED),
     status: StatusCode::BAD_REQUEST,
     grpc: Grpc::FailedPrecondition,
+    older: None,
     when: "The agent card requires an extension that `A2A-Extensions` does not list; `metadata.extension` names it.",
     who: "The client lists it, if it knows it.",
 };
@@ -172,6 +185,7 @@ pub(super) const CONTENT_TYPE: Row = Row {
     code: Some(code::CONTENT_TYPE_NOT_SUPPORTED),
     status: StatusCode::BAD_REQUEST,
     grpc: Grpc::InvalidArgument,
+    older: Some((StatusCode::UNSUPPORTED_MEDIA_TYPE, Grpc::InvalidArgument)),
     when: "A part has a media type that is not among the card's `defaultInputModes` (`metadata.field`), or the body of a JSON-RPC request is not labelled as JSON.",
     who: "The client sends what the card lists.",
 };
@@ -182,6 +196,7 @@ pub(super) const UNAUTHENTICATED: Row = Row {
     code: None,
     status: StatusCode::UNAUTHORIZED,
     grpc: Grpc::Unauthenticated,
+    older: None,
     when: "No credential, or a wrong one; `WWW-Authenticate` says which there are. The body is `{\"error\":\"Unauthorized\"}` on both bindings of HTTP.",
     who: "The client shows a credential that the card announces.",
 };
@@ -192,6 +207,7 @@ pub(super) const RATE_LIMITED: Row = Row {
     code: Some(code::INTERNAL_ERROR),
     status: StatusCode::TOO_MANY_REQUESTS,
     grpc: Grpc::ResourceExhausted,
+    older: None,
     when: "The caller has as many turns running as it may have.",
     who: "The client tries again after `Retry-After`.",
 };
@@ -202,6 +218,7 @@ pub(super) const UNAVAILABLE: Row = Row {
     code: Some(code::INTERNAL_ERROR),
     status: StatusCode::SERVICE_UNAVAILABLE,
     grpc: Grpc::Unavailable,
+    older: None,
     when: "Too many turns wait, or Redis is nearly full or away; `metadata.cause` says which. `metadata.outcome` = `unknown`: the turn may have been taken all the same.",
     who: "The client tries again after `Retry-After`, with its idempotency key; the operator watches the cause.",
 };
@@ -212,6 +229,7 @@ pub(super) const STATE_LOST: Row = Row {
     code: Some(code::INTERNAL_ERROR),
     status: StatusCode::INTERNAL_SERVER_ERROR,
     grpc: Grpc::DataLoss,
+    older: None,
     when: "The task disappeared under an open stream or a waiting call: Redis came back with an older state.",
     who: "The client asks for the task; the operator looks at Redis.",
 };
@@ -222,6 +240,7 @@ pub(super) const MOVED: Row = Row {
     code: None,
     status: StatusCode::SERVICE_UNAVAILABLE,
     grpc: Grpc::Unavailable,
+    older: None,
     when: "gRPC only: a stream was closed at an event because it is old or the gateway stops. The other bindings just end it.",
     who: "The client subscribes again with the last position.",
 };
@@ -232,6 +251,7 @@ pub(super) const INTERNAL: Row = Row {
     code: Some(code::INTERNAL_ERROR),
     status: StatusCode::INTERNAL_SERVER_ERROR,
     grpc: Grpc::Internal,
+    older: None,
     when: "A mistake of the server; the log has it.",
     who: "The operator reads the log.",
 };
@@ -242,6 +262,7 @@ pub(super) const NO_PATH: Row = Row {
     code: None,
     status: StatusCode::NOT_FOUND,
     grpc: Grpc::NotFound,
+    older: None,
     when: "No such path.",
     who: "The client repairs the address.",
 };
@@ -252,6 +273,7 @@ pub(super) const METHOD_NOT_ALLOWED: Row = Row {
     code: None,
     status: StatusCode::METHOD_NOT_ALLOWED,
     grpc: Grpc::Unimplemented,
+    older: None,
     when: "The path exists, with the methods in `Allow`.",
     who: "The client uses one of them.",
 };
@@ -262,6 +284,7 @@ pub(super) const TIMEOUT: Row = Row {
     code: None,
     status: StatusCode::REQUEST_TIMEOUT,
     grpc: Grpc::DeadlineExceeded,
+    older: None,
     when: "The body did not come within `gateway.request_timeout`.",
     who: "The client sends faster, or tries again.",
 };
@@ -272,6 +295,7 @@ pub(super) const TOO_LARGE: Row = Row {
     code: None,
     status: StatusCode::PAYLOAD_TOO_LARGE,
     grpc: Grpc::OutOfRange,
+    older: None,
     when: "The body is larger than `gateway.body_limit`, or holds more values than about 25,000 objects or 200,000 numbers.",
     who: "The client sends less.",
 };
@@ -282,6 +306,7 @@ pub(super) const MEDIA_TYPE: Row = Row {
     code: None,
     status: StatusCode::UNSUPPORTED_MEDIA_TYPE,
     grpc: Grpc::InvalidArgument,
+    older: None,
     when: "`Content-Type` is neither `application/json` nor `application/a2a+json`.",
     who: "The client labels its JSON.",
 };
@@ -292,9 +317,21 @@ pub(super) const BAD_BODY: Row = Row {
     code: None,
     status: StatusCode::BAD_REQUEST,
     grpc: Grpc::InvalidArgument,
+    older: None,
     when: "The body broke off.",
     who: "The client sends it again.",
 };
+
+impl Row {
+    /// The statuses on HTTP and on gRPC.
+    pub(super) fn statuses(&self, statuses: Statuses) -> (StatusCode, Grpc) {
+        let current = (self.status, self.grpc);
+        match statuses {
+            Statuses::Older => self.older.unwrap_or(current),
+            Statuses::Current => current,
+        }
+    }
+}
 
 /// Every kind of error, in the order of the document.
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use relevo_shared::platform::config::Statuses;
 use serde_json::Value;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
@@ -11,7 +12,7 @@ use super::ApiError;
 
 impl ApiError {
     /// The status, with what the details of the other bindings say.
-    pub(crate) fn to_grpc(&self) -> Status {
+    pub(crate) fn to_grpc(&self, statuses: Statuses) -> Status {
         let row = self.row();
         let mut details = ErrorDetails::new();
         details.set_error_info(row.reason, row.domain, texts(self.metadata()));
@@ -23,7 +24,11 @@ impl ApiError {
         if let Some(seconds) = self.retry_after() {
             details.set_retry_info(Some(Duration::from_secs(seconds)));
         }
-        Status::with_error_details(Code::from_i32(row.grpc.number()), self.message(), details)
+        Status::with_error_details(
+            Code::from_i32(row.statuses(statuses).1.number()),
+            self.message(),
+            details,
+        )
     }
 }
 
@@ -44,7 +49,7 @@ mod tests {
 
     #[test]
     fn a_status_says_what_the_other_bindings_say() {
-        let status = ApiError::invalid("message.parts", "is required").to_grpc();
+        let status = ApiError::invalid("message.parts", "is required").to_grpc(Statuses::Current);
         assert_eq!(status.code(), Code::InvalidArgument);
         let details = status.get_error_details();
         assert_eq!(details.error_info().unwrap().reason, "INVALID_PARAMS");
@@ -53,10 +58,10 @@ mod tests {
             details.bad_request().unwrap().field_violations[0].field,
             "message.parts"
         );
-        let lost = ApiError::TaskNotFound("t".to_owned()).to_grpc();
+        let lost = ApiError::TaskNotFound("t".to_owned()).to_grpc(Statuses::Current);
         assert_eq!(lost.code(), Code::NotFound);
         assert_eq!(lost.get_error_details().error_info().unwrap().metadata["taskId"], "t");
-        let away = ApiError::redis_silent().to_grpc();
+        let away = ApiError::redis_silent().to_grpc(Statuses::Current);
         assert_eq!(away.code(), Code::Unavailable);
         let pause = away.get_error_details().retry_info().unwrap().retry_delay;
         assert_eq!(pause, Some(Duration::from_secs(2)));

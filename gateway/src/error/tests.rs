@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 
 use axum::http::header::RETRY_AFTER;
+use relevo_shared::platform::config::Statuses;
 
+use super::catalogue::Grpc;
 use super::*;
 
 fn overload(why: Overload) -> ApiError {
@@ -30,7 +32,7 @@ fn every_error_carries_an_error_info() {
         let json = error.to_json();
         assert_eq!(json["data"][0]["@type"], a2a::ERROR_INFO_TYPE, "{json}");
         assert_eq!(json["data"][0]["domain"], "a2a-protocol.org", "{json}");
-        let status = error.to_status();
+        let status = error.to_status(Statuses::Current);
         assert_eq!(status["error"]["details"], json["data"], "{status}");
         assert_eq!(status["error"]["message"], json["message"], "{status}");
         assert_eq!(status["error"]["code"], error.row().status.as_u16(), "{status}");
@@ -67,7 +69,7 @@ fn overload_is_a_503_with_a_time_to_come_back() {
     let error = overload(Overload::Backlog);
     for response in [
         error.respond(Vec::new()),
-        error.respond_rest(&HeaderValue::from_static("x/y")),
+        error.respond_rest(&HeaderValue::from_static("x/y"), Statuses::Current),
     ] {
         assert_eq!(response.status(), 503);
         assert_eq!(response.headers()[RETRY_AFTER], "1");
@@ -104,4 +106,30 @@ fn the_document_lists_every_error() {
         .unwrap();
     }
     relevo_testkit::docs::check_block("errors.md", "errors", &table);
+}
+
+#[test]
+fn clients_of_1_0_0_get_its_statuses_and_the_same_reasons() {
+    for (error, http, grpc) in [
+        (ApiError::TaskNotCancelable("t".into()), 409, Grpc::FailedPrecondition),
+        (ApiError::PushNotSupported, 400, Grpc::Unimplemented),
+        (ApiError::Unsupported("no"), 400, Grpc::Unimplemented),
+        (ApiError::VersionNotSupported("9".into()), 400, Grpc::Unimplemented),
+        (
+            ApiError::ContentType("f".into(), "x/y".into()),
+            415,
+            Grpc::InvalidArgument,
+        ),
+        (ApiError::TaskNotFound("t".into()), 404, Grpc::NotFound),
+    ] {
+        let (old, new) = (error.to_status(Statuses::Older), error.to_status(Statuses::Current));
+        assert_eq!(
+            (&old["error"]["code"], &old["error"]["status"]),
+            (&http.into(), &grpc.name().into())
+        );
+        assert_eq!(old["error"]["details"], new["error"]["details"]);
+        let answer = error.respond_rest(&HeaderValue::from_static("x/y"), Statuses::Older);
+        assert_eq!(answer.status(), http);
+        assert_eq!(i32::from(error.to_grpc(Statuses::Older).code()), grpc.number());
+    }
 }

@@ -58,6 +58,9 @@ pub(crate) async fn cancel_task(
             };
         }
         let Some(turn) = stored.live else {
+            if services.settings.compat.seed && !asked {
+                return Err(ended(request));
+            }
             // It waits for its user: nothing runs, nothing has to stop.
             asked = true;
             until_answered(call.deadline, || cancel_idle(&services.store, &stored, &services.keep)).await?;

@@ -30,6 +30,9 @@ pub(crate) async fn subscribe_to_task(
         return resume(services, principal, call, cursor, Idle::Waits).await;
     }
     let stored = read_visible(services, principal, &request.id, HistoryLength::All, call.deadline).await?;
+    if services.settings.compat.seed && stored.live.is_none() {
+        return Err(ApiError::TaskNotFound(request.id.clone()));
+    }
     if stored.terminal {
         return Err(ApiError::Unsupported(ENDED));
     }

@@ -20,6 +20,7 @@ use a2a_pb::proto::{
 use axum::Router;
 use axum::http::HeaderMap;
 use axum::middleware::map_response;
+use relevo_shared::platform::config::Statuses;
 use tokio::time::Instant;
 use tonic::metadata::MetadataValue;
 use tonic::{Request, Response, Status};
@@ -60,7 +61,7 @@ pub(crate) async fn router(services: &Services) -> Result<(Router, Health), toni
         )
         .fallback(async || {
             let unknown = ApiError::MethodNotFound(String::new());
-            unknown.to_grpc().into_http::<axum::body::Body>()
+            unknown.to_grpc(Statuses::Current).into_http::<axum::body::Body>()
         });
     Ok((router, health))
 }
@@ -73,7 +74,7 @@ async fn blame_the_client(response: axum::response::Response) -> axum::response:
     let undecoded = header("grpc-message").is_some_and(|text| text.replace("%20", " ").starts_with(UNDECODED));
     if internal && undecoded {
         return ApiError::invalid("request", "is not a message of this method")
-            .to_grpc()
+            .to_grpc(Statuses::Current)
             .into_http();
     }
     response
@@ -98,7 +99,7 @@ impl Grpc {
             Ok(call) => call,
             Err(Unauthenticated) => {
                 observed.finish(ApiError::Unauthenticated.label());
-                return Err(ApiError::Unauthenticated.to_grpc());
+                return Err(ApiError::Unauthenticated.to_grpc(Statuses::Current));
             }
         };
         let answered = match version::check(headers, None) {
@@ -118,7 +119,7 @@ impl Grpc {
             Err(error) => {
                 error.log();
                 observed.finish(error.label());
-                Err(error.to_grpc())
+                Err(error.to_grpc(self.0.settings.compat.errors))
             }
         }
     }
@@ -146,7 +147,7 @@ impl Grpc {
             return Err(mismatch());
         };
         let cursors = extensions.contains(RESUME);
-        let response = Response::new(stream::events(events, cursors, observed));
+        let response = Response::new(stream::events(events, cursors, self.0.settings.compat.errors, observed));
         Ok(told(response, &extensions))
     }
 }
@@ -162,7 +163,7 @@ fn told<T>(mut response: Response<T>, active: &Active) -> Response<T> {
 
 /// An operation that answers in another form than its method has: a mistake of ours.
 fn mismatch() -> Status {
-    ApiError::MethodNotFound(String::new()).to_grpc()
+    ApiError::MethodNotFound(String::new()).to_grpc(Statuses::Current)
 }
 
 fn task(answer: Answer) -> Option<Task> {

@@ -79,7 +79,7 @@ async fn answer(
         Err(error) => {
             error.log();
             observed.finish(error.label());
-            return error.respond_rest(media_type);
+            return error.respond_rest(media_type, services.settings.compat.errors);
         }
     };
     observed.finish("ok");

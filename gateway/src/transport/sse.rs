@@ -15,6 +15,7 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use futures_util::{StreamExt as _, stream};
 use relevo_shared::domain::event::RESUME;
 use relevo_shared::domain::wire;
+use relevo_shared::platform::config::Statuses;
 use tokio::time::timeout;
 
 use crate::operations::{EventStream, StreamEvent, StreamItem, add_cursor};
@@ -47,6 +48,7 @@ struct Frames {
     keep_alive: Duration,
     /// Whether each event says inside itself where it stands, too.
     cursors: bool,
+    statuses: Statuses,
     observed: Observed,
     begun: bool,
 }
@@ -64,6 +66,7 @@ pub(crate) fn respond(
         wrap,
         keep_alive: services.settings.stream.keep_alive,
         cursors: call.extensions.contains(RESUME),
+        statuses: services.settings.compat.errors,
         observed,
         begun: false,
     };
@@ -110,7 +113,7 @@ impl Frames {
                     Wrap::Old(id) => old_error_body(id, &error),
                     Wrap::Bare => {
                         chunk.put_slice(b"event: error\n");
-                        error.to_status().to_string().into_bytes()
+                        error.to_status(self.statuses).to_string().into_bytes()
                     }
                 };
                 chunk.put_slice(b"data: ");

@@ -19,6 +19,7 @@ mod bindings;
 mod cancel;
 mod card;
 mod client;
+mod compat;
 mod cors;
 mod crowd;
 mod doorbell;

@@ -9,6 +9,7 @@ use a2a_pb::pbconv::to_proto_stream_response;
 use a2a_pb::proto;
 use futures_util::{Stream, StreamExt as _, stream};
 pub(super) use relevo_shared::domain::event::RESUME;
+use relevo_shared::platform::config::Statuses;
 use tonic::Status;
 
 use crate::error::ApiError;
@@ -22,16 +23,18 @@ struct Sending {
     events: EventStream,
     waiting: VecDeque<StreamEvent>,
     cursors: bool,
+    statuses: Statuses,
     observed: Observed,
     ended: bool,
 }
 
 /// Sends events, each with its position if `cursors`.
-pub(super) fn events(events: EventStream, cursors: bool, observed: Observed) -> Events {
+pub(super) fn events(events: EventStream, cursors: bool, statuses: Statuses, observed: Observed) -> Events {
     let sending = Sending {
         events,
         waiting: VecDeque::new(),
         cursors,
+        statuses,
         observed,
         ended: false,
     };
@@ -70,7 +73,7 @@ impl Sending {
         self.waiting.clear();
         error.log();
         self.observed.finish(error.label());
-        error.to_grpc()
+        error.to_grpc(self.statuses)
     }
 }
 

@@ -4,6 +4,7 @@
 //! key to be able to refuse one that is not.
 
 mod auth;
+mod compat;
 mod keep;
 mod process;
 mod redis;
@@ -12,6 +13,7 @@ mod turn;
 use std::fmt;
 
 pub use auth::AuthSettings;
+pub use compat::{CompatSettings, Statuses};
 pub use keep::{LimitSettings, RetentionSettings, SecretSettings};
 pub use process::{
     AdminSettings, DrainSettings, GATEWAY_ADMIN, GatewaySettings, LogFormat, LogSettings, WORKER_ADMIN, WorkerSettings,
@@ -91,6 +93,8 @@ sections! {
     gateway: GatewaySettings,
     /// Who may call.
     auth: AuthSettings,
+    /// For older clients.
+    compat: CompatSettings,
     /// The listener for operators.
     admin: AdminSettings,
     /// Ownership of contexts.
