@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- Deletes a task, a context or a journal whose time has come, whole, unless a turn is live.
+-- Deletes a task, a context or a journal whose time has come, whole, unless a turn is live or waits.
 -- KEYS    1 meta
 -- ARGV    1 publish command, 2 member of `retain` ('t:<task>' | 'c:<context>' | 'j:<task>'), 3 how long a context with tasks is kept on (ms)
--- DERIVES retain task:<id> hist:<id> ev:<id> ctx:<ctx> sess:<ctx>:<agent> idx:* ch:<task>
+-- DERIVES retain task:<id> hist:<id> ev:<id> ctx:<ctx> wait:<ctx> sess:<ctx>:<agent> idx:* ch:<task>
 -- RETURNS PURGED | KEPT
 -- USES    base
 local member = ARGV[2]
@@ -41,7 +41,7 @@ if string.sub(member, 1, 2) == 'j:' then
   return { 'PURGED' }
 end
 local live = redis.call('HGET', P .. 'ctx:' .. id, 'turn')
-if live and live ~= '' then
+if (live and live ~= '') or redis.call('EXISTS', P .. 'wait:' .. id) == 1 then
   redis.call('ZREM', P .. 'retain', member)
   return { 'KEPT' }
 end
