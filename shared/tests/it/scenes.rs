@@ -740,6 +740,12 @@ impl Stage<'_> {
         self.purge(&format!("c:{}", world.context(&live))).await;
         self.done("a context with a turn", "purge");
 
+        let lost = world.queued("c-1").await;
+        world.waiting("c-1").await;
+        world.probe.set(&world.context_key(&lost), "turn", "");
+        self.purge(&format!("c:{}", world.context(&lost))).await;
+        self.done("a context that has lost its live turn", "purge");
+
         let mut turn = world.running("c-1").await;
         self.remember(&turn, &["one "]).await;
         turn.prev = world.stored(turn.taken.record.task).await.last;

@@ -277,12 +277,15 @@ async fn a_context_whose_live_turn_is_gone_goes_on_with_the_next() {
     let lost = world.waiting("c-1").await;
     let third = world.waiting("c-1").await;
     world.probe.set(&world.context_key(&next), "turn", "");
-    let retain = world.store.keys().retain(ONLY);
+    let (due, retain) = (world.store.keys().due(ONLY), world.store.keys().retain(ONLY));
+    world.probe.ask(&["DEL", &due]);
     let member = format!("c:{}", world.context(&next));
     world.probe.ask(&["ZADD", &retain, "1", &member]);
     let purged = world.store.purge(ONLY, &member, &Keep::default()).await;
     assert!(!purged.unwrap(), "turns wait in it");
-    world.janitor().look_at(ONLY, &world.context(&next)).await.unwrap();
+    let swept = world.sweep(ONLY).await;
+    assert_eq!(swept.due, [world.context(&next)]);
+    world.janitor().look_at(ONLY, &swept.due[0]).await.unwrap();
     assert!(rung(&world));
     assert_eq!(world.live(&next).await.record.turn, next.turn);
 
