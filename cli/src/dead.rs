@@ -162,6 +162,7 @@ async fn retry(store: &Store, dead: &TurnRecord) -> Result<TurnRecord, Problem> 
         scope_limit: None,
         follows: None,
         history: &[],
+        interrupt: None,
     };
     match submit_surely(store, &submit).await? {
         Submitted::Accepted { now, .. } => {

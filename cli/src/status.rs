@@ -54,6 +54,7 @@ fn as_json(overview: &Overview, workers: &[WorkerSeen]) -> serde_json::Value {
         .map(|worker| json!({ "worker": worker.worker, "seenMs": overview.now.saturating_sub(worker.seen) }));
     json!({
         "backlog": overview.backlog,
+        "behind": overview.behind,
         "oldestMs": overview.oldest_ms,
         "workers": workers.collect::<Vec<_>>(),
         "turns": turns.collect::<Vec<_>>(),
@@ -66,9 +67,13 @@ fn as_text(overview: &Overview, workers: &[WorkerSeen], screen: &Screen) -> Resu
     } else {
         format!(", the oldest {} old", age(overview.oldest_ms))
     };
+    let behind = match overview.behind {
+        0 => String::new(),
+        behind => format!(", {behind} behind another of their context"),
+    };
     screen.line(&format!(
-        "backlog: {} turns queued or running{oldest}",
-        overview.backlog
+        "backlog: {} turns queued or running{behind}{oldest}",
+        overview.backlog - overview.behind
     ))?;
     screen.line("")?;
     let worker = |worker: &WorkerSeen| {

@@ -215,6 +215,7 @@ pub(crate) async fn watch(services: Services) {
 
 fn show(metrics: &GatewayMetrics, overview: &Overview) {
     metrics.backlog.set(i64::try_from(overview.backlog).unwrap_or(i64::MAX));
+    metrics.behind.set(i64::try_from(overview.behind).unwrap_or(i64::MAX));
     metrics
         .oldest
         .set(Duration::from_millis(overview.oldest_ms).as_secs_f64());

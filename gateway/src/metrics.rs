@@ -23,9 +23,11 @@ relevo_shared::metrics! {
         hub_channels: Gauge = "relevo_gateway_hub_channels",
         /// Connections open now.
         connections: Gauge = "relevo_gateway_connections_open",
-        /// Turns queued and running in the whole cluster; the same from every process, so take the maximum.
+        /// Turns queued, running, or waiting behind another in the whole cluster; the same from every process, so take the maximum.
         backlog: Gauge = "relevo_cluster_backlog_turns",
-        /// Age of the oldest of them in seconds; the same from every process, so take the maximum.
+        /// Those of them that wait behind another turn of their context; the same from every process, so take the maximum.
+        behind: Gauge = "relevo_cluster_waiting_turns",
+        /// Age of the oldest turn of the backlog in seconds; the same from every process, so take the maximum.
         oldest: FloatGauge = "relevo_cluster_oldest_turn_age_seconds",
     }
 }

@@ -12,7 +12,7 @@ use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_mai
 use relevo_shared::domain::class::{Class, Kind};
 use relevo_shared::domain::event::{self, Event};
 use relevo_shared::domain::fold::{Entry, Fold};
-use relevo_shared::domain::record::{CrashPolicy, Sender, TurnRecord, VERSION};
+use relevo_shared::domain::record::{BusyPolicy, CrashPolicy, Sender, TurnRecord, VERSION};
 use relevo_shared::domain::state::End;
 use relevo_shared::domain::wire;
 use relevo_shared::ids::{EntryId, Nonce, Partition, TaskId, TurnId};
@@ -35,6 +35,7 @@ fn record() -> TurnRecord {
         submitted: NOW,
         deadline: None,
         queue_age: 60_000,
+        busy: BusyPolicy::Reject,
         remember_ms: 0,
         new_task: true,
         accepted_output_modes: Vec::new(),

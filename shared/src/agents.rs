@@ -11,7 +11,7 @@ mod read;
 pub use process::{EnvValue, ProcessConfig};
 pub use profile::{Extension, GoodEnd, Ingest, Profile, Profiles, essence};
 
-use crate::domain::record::CrashPolicy;
+use crate::domain::record::{BusyPolicy, CrashPolicy};
 use crate::platform::config::{ConfigErrors, Settings};
 
 /// The pool of an agent that names none.
@@ -83,6 +83,8 @@ pub struct AgentConfig {
     pub kind: AgentKind,
     /// What a crash of its worker does to a turn.
     pub policy: CrashPolicy,
+    /// What a message does that begins a task while another turn of its context is live.
+    pub busy: BusyPolicy,
     /// How many attempts its turns have; `turn.attempts` when unset.
     pub attempts: Option<u32>,
     /// The workers that serve it.
@@ -106,6 +108,7 @@ impl AgentConfig {
             name: name.to_owned(),
             kind,
             policy: kind.default_policy(),
+            busy: BusyPolicy::default(),
             attempts: None,
             pool: DEFAULT_POOL.to_owned(),
             title: name.to_owned(),

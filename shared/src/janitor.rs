@@ -1,14 +1,16 @@
 //! The janitor: recovery, deadlines, delayed retries, lost bells, retention. Runs in every process, gateways too, because none of
 //! it needs an agent; each step is compare-and-commit, so many janitors at once only waste a call.
 //!
-//! It also holds the two things that others settle: a worker gives a turn back ([`give_back`]), a cancel ends a turn that nobody
-//! holds ([`conclude`]).
+//! It also holds what others settle: a worker gives a turn back ([`give_back`]), a cancel ends a turn that nobody holds ([`conclude`])
+//! or that waits behind another ([`withdraw`]), a message takes the place of both ([`interrupt`]).
 
 mod conclude;
 mod metrics;
+mod withdraw;
 
 pub use conclude::{Conclusion, GivenBack, Why, cancel_idle, commit, conclude, give_back};
 pub use metrics::JanitorMetrics;
+pub use withdraw::{end_interrupted, interrupt, withdraw};
 
 use std::time::Duration;
 

@@ -28,6 +28,7 @@ mod subscriber;
 mod sweep;
 mod tasks;
 mod turns;
+mod waiting;
 mod workers;
 mod workspace;
 
@@ -48,11 +49,12 @@ pub use overview::{Overview, RunningTurn};
 pub use reference::{keys_table, scripts_table};
 pub use retention::Keep;
 pub use script::{SCRIPTS, ScriptText};
-pub use settle::{ContextView, LiveTurn, SettleEnd, Settled};
+pub use settle::{Asked, ContextView, LiveTurn, SettleEnd, Settled};
 pub use subscriber::{Heard, Subscriber, SubscriberHandle};
 pub use sweep::Swept;
 pub use tasks::{HistoryLength, StoredTask};
 pub use turns::{Refused, Submit, Submitted, Take, Taken, Took};
+pub use waiting::{Interrupt, MOST_WAITING, Withdrawal};
 pub use workers::WorkerSeen;
 pub use workspace::Bound;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use a2a::{Message, Part, Role};
-use relevo_shared::domain::record::{CrashPolicy, Sender, TurnRecord, VERSION};
+use relevo_shared::domain::record::{BusyPolicy, CrashPolicy, Sender, TurnRecord, VERSION};
 use relevo_shared::ids::{Partition, TaskId, TurnId};
 
 /// The first turn of a task.
@@ -26,6 +26,7 @@ pub(crate) fn record() -> TurnRecord {
         submitted: 1_000,
         deadline: None,
         queue_age: 60_000,
+        busy: BusyPolicy::Reject,
         remember_ms: 0,
         new_task: true,
         accepted_output_modes: Vec::new(),

@@ -15,7 +15,7 @@ relevo_shared::metrics! {
         slots: GaugeVec = "relevo_worker_slots" ["state"],
         /// Turns that left this worker, by how.
         turns: CounterVec = "relevo_worker_turns_total" ["outcome"],
-        /// Seconds from the acceptance of a turn to its first lease.
+        /// Seconds from when a turn is accepted and its context is free for it to its first lease.
         queue_wait: Histogram = "relevo_worker_queue_wait_seconds" in RUN,
         /// Seconds from the lease of a turn to its end on this worker.
         turn_duration: Histogram = "relevo_worker_turn_duration_seconds" in RUN,
@@ -58,7 +58,7 @@ impl WorkerMetrics {
     /// A turn was leased.
     pub(crate) fn taken(&self, taken: &Taken, now: u64) {
         if taken.tries.opened == 0 && taken.tries.handbacks == 0 {
-            let waited = Duration::from_millis(now.saturating_sub(taken.record.submitted));
+            let waited = Duration::from_millis(now.saturating_sub(taken.since));
             self.queue_wait.observe(waited.as_secs_f64());
         }
         let kind = if taken.tries.opened == 0 { "first" } else { "later" };

@@ -1,16 +1,16 @@
 //! CancelTask: asks for the end of the task's live turn and answers when it has stopped.
 //!
-//! CANCELED means stopped: a leased turn is ended by its worker (or when its lease has run out), a turn that nobody holds
-//! is ended here. The order of the scripts decides between a cancel and an answer that is just being finished; both are
-//! right.
+//! CANCELED means stopped: a leased turn is ended by its worker (or when its lease has run out); one that nobody holds, or
+//! that waits behind another, is ended here. The order of the scripts decides between a cancel and an answer that is just
+//! being finished; both are right.
 
 use a2a::{Task, TaskState};
 use relevo_shared::domain::event::with_turn_facts;
 use relevo_shared::domain::state::End;
 use relevo_shared::ids::{Nonce, TurnId};
-use relevo_shared::janitor::{Conclusion, cancel_idle, conclude};
+use relevo_shared::janitor::{Conclusion, cancel_idle, conclude, withdraw};
 use relevo_shared::platform::entropy;
-use relevo_shared::store::{HistoryLength, Settled, StoredTask};
+use relevo_shared::store::{Asked, HistoryLength, Settled, StoredTask};
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
@@ -33,6 +33,15 @@ enum Step {
     Ended,
     /// The turn is not what it was: look again.
     Changed,
+}
+
+impl From<Settled> for Step {
+    fn from(settled: Settled) -> Self {
+        match settled {
+            Settled::Done => Self::Ended,
+            Settled::Changed => Self::Changed,
+        }
+    }
 }
 
 /// Cancels a task.
@@ -95,9 +104,13 @@ async fn stop(
     let partition = stored.task.partition();
     let ask = || store.request_cancel(partition, &stored.context, turn, nonce);
     match until_answered(call.deadline, ask).await? {
-        Some(true) => Ok(Step::Told),
-        None => Ok(Step::Changed),
-        Some(false) => {
+        Asked::Told => Ok(Step::Told),
+        Asked::Gone => Ok(Step::Changed),
+        Asked::Waiting => {
+            let withdraw = || withdraw(store, &stored.context, turn, &services.keep);
+            Ok(until_answered(call.deadline, withdraw).await?.into())
+        }
+        Asked::Unheld => {
             let view = until_answered(call.deadline, || store.read_context(partition, &stored.context)).await?;
             let unheld = |live: &relevo_shared::store::LiveTurn| live.record.turn == turn && live.token.is_none();
             if !view.live.as_ref().is_some_and(unheld) {
@@ -110,10 +123,7 @@ async fn stop(
                 only_expired: false,
             };
             let settle = || conclude(store, &view, end, &services.keep);
-            Ok(match until_answered(call.deadline, settle).await? {
-                Settled::Done => Step::Ended,
-                Settled::Changed => Step::Changed,
-            })
+            Ok(until_answered(call.deadline, settle).await?.into())
         }
     }
 }

@@ -166,6 +166,7 @@ pub(super) async fn attach(
         listener: Some(listener),
         opening,
         fresh: false,
+        place: 0,
     })))
 }
 

@@ -34,10 +34,17 @@ pub(crate) async fn send_message(
         number,
         listener,
         opening,
+        place,
         ..
     } = accepted;
     let Some(mut listener) = listener else {
-        return Ok(SendMessageResponse::Task(history.limit(opening.task)));
+        let task = history.limit(opening.task);
+        let facts = Map::from_iter([("queuePosition".to_owned(), place.into())]);
+        return Ok(SendMessageResponse::Task(if place > 0 {
+            with_turn_facts(task, &facts)
+        } else {
+            task
+        }));
     };
     let seat = services.drain.seat();
     let limit = call.received + services.settings.send.max_wait;

@@ -7,15 +7,14 @@ use a2a::{Message, PartContent, StreamResponse, Task, TaskState, TaskStatus};
 use bytes::Bytes;
 use relevo_shared::agents::Profile;
 use relevo_shared::domain::event::{self, Event, timestamp};
-use relevo_shared::domain::fold::{Fold, Folded};
-use relevo_shared::domain::reason::FailReason;
+use relevo_shared::domain::fold::Fold;
 use relevo_shared::domain::record::{TurnRecord, VERSION};
 use relevo_shared::domain::wire;
 use relevo_shared::ids::{Cursor, EntryId, Nonce, TaskId, TurnId};
 use relevo_shared::platform::entropy;
-use relevo_shared::store::{HistoryLength, Refused, Reservation, StoredTask, Submit, Submitted, millis};
+use relevo_shared::store::{HistoryLength, Reservation, StoredTask, Submit, Submitted, millis};
 
-use super::{keyed, read_visible, until_answered};
+use super::{busy, keyed, read_visible, until_answered};
 use crate::auth::Principal;
 use crate::error::ApiError;
 use crate::hub::{Listener, Want};
@@ -23,14 +22,14 @@ use crate::request::SendMessage;
 use crate::services::{Call, Inner, Services};
 
 /// The words of the reference server, for a task and for a context.
-const WORKING: &str = "Task is already working.";
+pub(super) const WORKING: &str = "Task is already working.";
 const TERMINAL: &str = "Task has ended and accepts no further message.";
-/// How often a follow-up is judged anew because its task changed between reading and submitting.
-const ROUNDS: usize = 8;
+/// How often a message is judged anew because what it concerns changed between reading and submitting.
+pub(super) const ROUNDS: usize = 8;
 
 /// What became of a message.
 pub(super) enum Sent {
-    /// Its turn waits for a worker.
+    /// Its turn waits for a worker, or for its context.
     Accepted(Box<Accepted>),
     /// It is answered already: by a task that is born FAILED, or by what an earlier send with its key led to.
     Answered(Box<Opening>),
@@ -46,6 +45,8 @@ pub(super) struct Accepted {
     pub(super) opening: Opening,
     /// Whether that is all there is of the task: it has just begun.
     pub(super) fresh: bool,
+    /// How many turns of its context come before it.
+    pub(super) place: u64,
 }
 
 impl Accepted {
@@ -168,23 +169,25 @@ async fn new_task(
         scope_limit: services.admission.scope_share(services.store.partitions()),
         follows: None,
         history: &[],
+        interrupt: None,
     };
-    match send(services, call, &submit).await? {
+    match busy::send(services, call, &submit).await? {
         Submitted::Accepted { first, number, .. } if first != at => {
             keyed::attach(services, call, task, number, first, want).await
         }
-        Submitted::Accepted { number, .. } => {
+        Submitted::Accepted { number, place, .. } => {
             let opening = opening(first, task, at);
             Ok(Sent::Accepted(Box::new(Accepted {
                 number,
                 listener,
                 opening,
                 fresh: true,
+                place,
             })))
         }
         // A repeat may still submit the ids of the key: the refusal is a task of its own.
-        Submitted::Busy if call.idempotency_key.is_some() => refuse(services, call, &apart(record)).await,
-        Submitted::Busy => refuse(services, call, &record).await,
+        Submitted::Busy if call.idempotency_key.is_some() => busy::refuse(services, call, &busy::apart(record)).await,
+        Submitted::Busy => busy::refuse(services, call, &record).await,
         Submitted::Limited => Err(services.admission.over_limit()),
         // Only tasks that exist can be in such a state; this one does not.
         Submitted::Working | Submitted::Terminal | Submitted::NotFound | Submitted::Changed => {
@@ -246,6 +249,7 @@ async fn follow_up(
             scope_limit: services.admission.scope_share(services.store.partitions()),
             follows: Some(stored.last),
             history: &history,
+            interrupt: None,
         };
         match send(services, call, &submit).await? {
             Submitted::Accepted { first, number, .. } if first != at => {
@@ -257,6 +261,7 @@ async fn follow_up(
                     listener,
                     opening,
                     fresh: false,
+                    place: 0,
                 })));
             }
             Submitted::Changed => {}
@@ -301,6 +306,7 @@ fn record(services: &Inner, principal: &Principal, call: &Call, request: SendMes
         submitted: place.now,
         deadline: None,
         queue_age: millis(services.settings.limits.queue_age),
+        busy: agent.busy,
         remember_ms: place.remember,
         new_task: place.new_task,
         accepted_output_modes: request.accepted_output_modes,
@@ -318,7 +324,7 @@ async fn listen(services: &Inner, task: TaskId, at: EntryId, want: Option<Want>)
 }
 
 /// Sends a submit until its outcome is known, and rings for a worker.
-async fn send(services: &Services, call: &Call, submit: &Submit<'_>) -> Result<Submitted, ApiError> {
+pub(super) async fn send(services: &Services, call: &Call, submit: &Submit<'_>) -> Result<Submitted, ApiError> {
     let answer = until_answered(call.deadline, || services.store.submit(submit)).await;
     let answer = answer.map_err(|unanswered| {
         let unknown = unanswered.unknown;
@@ -329,54 +335,22 @@ async fn send(services: &Services, call: &Call, submit: &Submit<'_>) -> Result<S
             error
         }
     })?;
-    if let Submitted::Accepted { now, .. } = answer {
+    if let Submitted::Accepted { now, place, .. } = answer {
         let record = submit.record;
         tracing::info!(
-            task.id = %record.task, context.id = record.context_id, turn.id = %record.turn, "turn accepted"
+            task.id = %record.task, context.id = record.context_id, turn.id = %record.turn, place, "turn accepted"
         );
         services.admission.submitted();
         services.clock.learn(now);
-        services.ringer.ring(record.pool.clone(), record.task.partition(), now);
+        if place == 0 {
+            services.ringer.ring(record.pool.clone(), record.task.partition(), now);
+        }
     }
     Ok(answer)
 }
 
-/// The same turn under other ids.
-fn apart(mut record: TurnRecord) -> TurnRecord {
-    let (now, partition) = (record.submitted, record.task.partition());
-    record.task = TaskId::new(now, partition, entropy::u64());
-    record.turn = TurnId::new(now, partition, entropy::u64());
-    record.message.task_id = Some(record.task.to_string());
-    record
-}
-
-/// Stores and answers a task that is born FAILED, because its context is busy.
-async fn refuse(services: &Services, call: &Call, record: &TurnRecord) -> Result<Sent, ApiError> {
-    let event = event::refused(record, FailReason::ContextBusy, record.submitted);
-    let StreamResponse::Task(task) = &event.body else {
-        return Err(ApiError::Unsupported(WORKING));
-    };
-    let state = Folded {
-        v: 1,
-        status: task.status.clone(),
-        artifacts: Vec::new(),
-        messages: Vec::new(),
-        metadata: task.metadata.clone().unwrap_or_default(),
-    };
-    let refused = Refused {
-        record,
-        event: &event,
-        state: &state,
-        nonce: Nonce(entropy::u64()),
-        keep_ms: services.keep.refused_ms,
-    };
-    let (at, now) = until_answered(call.deadline, || services.store.refuse(&refused)).await?;
-    services.clock.learn(now);
-    Ok(Sent::Answered(Box::new(opening(event, record.task, at))))
-}
-
 /// The opening of a stream whose first event is the whole task.
-fn opening(event: Event, task: TaskId, at: EntryId) -> Opening {
+pub(super) fn opening(event: Event, task: TaskId, at: EntryId) -> Opening {
     let bytes = event.bytes();
     let cursor = Cursor { task, entry: at };
     match event.body {

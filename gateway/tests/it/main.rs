@@ -16,6 +16,7 @@
 mod auth;
 mod binding;
 mod bindings;
+mod busy;
 mod cancel;
 mod card;
 mod client;

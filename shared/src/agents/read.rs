@@ -4,13 +4,14 @@ use toml::{Table, Value};
 
 use super::profile::{GENERIC, Profile};
 use super::{AgentConfig, AgentKind, Agents, DEFAULT_POOL, Profiles, SkillConfig, process};
-use crate::domain::record::CrashPolicy;
+use crate::domain::record::{BusyPolicy, CrashPolicy};
 use crate::platform::config::{ConfigError, ConfigErrors};
 
-const AGENT_KEYS: [&str; 9] = [
+const AGENT_KEYS: [&str; 10] = [
     "kind",
     "profile",
     "policy",
+    "busy",
     "attempts",
     "pool",
     "name",
@@ -110,6 +111,7 @@ fn agent(name: &str, profiles: &Profiles, reader: &mut Reader<'_>) -> AgentConfi
         name: name.to_owned(),
         kind,
         policy,
+        busy: busy(reader),
         attempts: reader.attempts(),
         pool,
         title,
@@ -119,6 +121,17 @@ fn agent(name: &str, profiles: &Profiles, reader: &mut Reader<'_>) -> AgentConfi
         process,
     }
     .with_a_skill()
+}
+
+fn busy(reader: &mut Reader<'_>) -> BusyPolicy {
+    let Some(text) = reader.text("busy") else {
+        return BusyPolicy::default();
+    };
+    let known = BusyPolicy::ALL.into_iter().find(|policy| policy.as_str() == text);
+    known.unwrap_or_else(|| {
+        reader.wrong("busy", &text, "must be \"reject\", \"queue\" or \"interrupt\"");
+        BusyPolicy::default()
+    })
 }
 
 fn kind(reader: &mut Reader<'_>) -> Option<AgentKind> {
@@ -291,7 +304,7 @@ mod tests {
     fn a_table_says_everything_about_an_agent() {
         let (agents, errors) = read(
             "[a]\nkind = \"demo\"\n\
-             [b]\nkind = \"demo\"\npolicy = \"fail\"\nattempts = 5\npool = \"large\"\ndescription = \"B.\"\ndefault = true\n\
+             [b]\nkind = \"demo\"\npolicy = \"fail\"\nbusy = \"queue\"\nattempts = 5\npool = \"large\"\ndescription = \"B.\"\ndefault = true\n\
              [[b.skills]]\nid = \"count\"\ndescription = \"Counts.\"\ntags = [\"numbers\"]\nexamples = [\"chunks=3\"]\n",
         );
         assert_eq!(errors, Vec::<String>::new());
@@ -301,6 +314,8 @@ mod tests {
             ("b", CrashPolicy::Fail, Some(5))
         );
         assert_eq!((b.pool.as_str(), b.description.as_str()), ("large", "B."));
+        assert_eq!(b.busy, BusyPolicy::Queue);
+        assert_eq!(agents.get("a").unwrap().busy, BusyPolicy::Reject);
         assert_eq!(b.skills[0].name, "count");
         assert_eq!(agents.get("a").unwrap().skills[0].id, "a");
         assert_eq!(agents.pools(), ["default", "large"]);
@@ -309,12 +324,13 @@ mod tests {
     #[test]
     fn all_mistakes_are_reported_together() {
         let (_, errors) = read(
-            "[a]\nkind = \"oracle\"\npolicy = \"retry\"\nattempts = 0\npool = \"A B\"\ncolour = 1\ndefault = 1\n\
+            "[a]\nkind = \"oracle\"\npolicy = \"retry\"\nbusy = \"wait\"\nattempts = 0\npool = \"A B\"\ncolour = 1\ndefault = 1\n\
              [[a.skills]]\nname = \"x\"\ntags = 1\n[B]\nkind = \"demo\"\n",
         );
         for part in [
             "agents.a.kind = \"oracle\": must be one of \"demo\"",
             "agents.a.policy = \"retry\": must be",
+            "agents.a.busy = \"wait\": must be",
             "agents.a.attempts: must be",
             "agents.a.pool = \"A B\": must be",
             "agents.a.colour: is no known key",
@@ -329,7 +345,7 @@ mod tests {
                 "{part} in {errors:#?}"
             );
         }
-        assert_eq!(errors.len(), 10, "{errors:#?}");
+        assert_eq!(errors.len(), 11, "{errors:#?}");
     }
 
     #[test]

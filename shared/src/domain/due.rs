@@ -2,7 +2,7 @@
 //!
 //! The rule in English: a lease that has not run out is left alone. When it has run out, a cancel wins, then the deadline, then the
 //! crash policy; a turn whose agent never began is queued again without a charge. A queued turn is watched: its entry may
-//! vanish, its deadline may pass, it may wait too long. Nothing here reads the score of the `due` index: it only says
+//! vanish, its deadline may pass, it may wait too long. Turns that wait behind it in their context are judged when they are live. Nothing here reads the score of the `due` index: it only says
 //! when to look.
 
 use super::reason::FailReason;
@@ -38,6 +38,8 @@ pub enum Standing {
 pub struct Live<'a> {
     /// What never changes.
     pub record: &'a TurnRecord,
+    /// Since when it is live (Redis ms): since it was accepted, unless it waited behind another.
+    pub since: u64,
     /// What was counted.
     pub tries: Tries,
     /// Where it stands.
@@ -60,7 +62,7 @@ pub enum Charge {
 /// What must be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// No turn is live: stop watching.
+    /// No turn is live: stop watching, unless one waits. That one is live then.
     Forget,
     /// Look again at this Redis ms.
     Later {
@@ -158,6 +160,7 @@ pub fn handed_back(record: &TurnRecord, tries: Tries, canceled: bool, why: FailR
         uncharged(
             Live {
                 record,
+                since: record.submitted,
                 tries,
                 standing,
                 canceled,
@@ -184,11 +187,11 @@ fn uncharged(live: Live<'_>, now: u64) -> Verdict {
 }
 
 fn waited_too_long(live: Live<'_>, now: u64) -> bool {
-    live.tries.opened == 0 && live.tries.handbacks == 0 && now > live.record.submitted + live.record.queue_age
+    live.tries.opened == 0 && live.tries.handbacks == 0 && now > live.since + live.record.queue_age
 }
 
 fn capped(live: Live<'_>, at: u64) -> u64 {
-    let expires = live.record.submitted + live.record.queue_age + 1;
+    let expires = live.since + live.record.queue_age + 1;
     let at = if live.tries.opened == 0 && live.tries.handbacks == 0 {
         at.min(expires)
     } else {
@@ -202,7 +205,7 @@ pub(crate) mod tests {
     use a2a::{Message, Part, Role};
 
     use super::*;
-    use crate::domain::record::{Sender, VERSION};
+    use crate::domain::record::{BusyPolicy, Sender, VERSION};
     use crate::ids::{Partition, TaskId, TurnId};
 
     pub(crate) fn record() -> TurnRecord {
@@ -224,6 +227,7 @@ pub(crate) mod tests {
             submitted: 1_000,
             deadline: None,
             queue_age: 60_000,
+            busy: BusyPolicy::Reject,
             remember_ms: 0,
             new_task: true,
             accepted_output_modes: Vec::new(),
@@ -236,6 +240,7 @@ pub(crate) mod tests {
     fn live(record: &TurnRecord, tries: Tries, standing: Standing) -> Live<'_> {
         Live {
             record,
+            since: record.submitted,
             tries,
             standing,
             canceled: false,
@@ -399,6 +404,21 @@ pub(crate) mod tests {
             failed(FailReason::QueueExpired, true)
         );
         assert_eq!(judge(Some(queued(true)), 50_000, 0), Verdict::Later { at: 61_001 });
+    }
+
+    #[test]
+    fn what_a_turn_waited_behind_another_is_no_part_of_its_age() {
+        let record = record();
+        let queued = |since| Live {
+            since,
+            ..live(&record, Tries::default(), Standing::Queued { waiting: true })
+        };
+        let late = Verdict::Later { at: 110_001 };
+        assert_eq!(judge(Some(queued(50_000)), 100_000, 0), late);
+        assert_eq!(
+            judge(Some(queued(50_000)), 110_001, 0),
+            failed(FailReason::QueueExpired, true)
+        );
     }
 
     #[test]

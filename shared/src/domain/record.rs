@@ -21,6 +21,38 @@ pub enum CrashPolicy {
     Fail,
 }
 
+/// What a message for a context does whose turn is live, when it creates its task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BusyPolicy {
+    /// It is answered with a task born FAILED.
+    #[default]
+    Reject,
+    /// It waits.
+    Queue,
+    /// It ends the live turn and everything that waits, and runs when the live turn has stopped.
+    Interrupt,
+}
+
+impl BusyPolicy {
+    /// Every policy there is.
+    pub const ALL: [Self; 3] = [Self::Reject, Self::Queue, Self::Interrupt];
+
+    /// The word in the configuration.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Reject => "reject",
+            Self::Queue => "queue",
+            Self::Interrupt => "interrupt",
+        }
+    }
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+    fn is_reject(&self) -> bool {
+        *self == Self::Reject
+    }
+}
+
 /// Who sent the message. Never a token.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct Sender {
@@ -73,8 +105,11 @@ pub struct TurnRecord {
     /// When it stops being worth running (Redis ms).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<u64>,
-    /// How long it may wait for its first worker, in ms.
+    /// How long it may wait for its first worker, in ms, from when it is its context's live turn.
     pub queue_age: u64,
+    /// What it does when its context is busy.
+    #[serde(default, skip_serializing_if = "BusyPolicy::is_reject")]
+    pub busy: BusyPolicy,
     /// How long a repeated submit of this turn is answered after its end, in ms; 0 is the usual 10 min.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub remember_ms: u64,

@@ -208,8 +208,8 @@ impl Store {
                 args.push("").number(0);
             }
         }
-        let reply = self.run(Name::Emit, batch.partition, &args).await?;
-        self.emit_reply(reply)
+        let mut reply = self.run(Name::Emit, batch.partition, &args).await?;
+        self.emit_reply(&mut reply)
     }
 
     /// Appends the last batch of an attempt and frees its context. Safe to send twice.
@@ -231,11 +231,15 @@ impl Store {
         history_args(&mut args, finish.history)?;
         events_args(&mut args, batch.events);
         args.push(batch.agent);
-        let reply = self.run(Name::Finish, batch.partition, &args).await?;
-        self.emit_reply(reply)
+        let mut reply = self.run(Name::Finish, batch.partition, &args).await?;
+        let answer = self.emit_reply(&mut reply)?;
+        if let EmitReply::Done { now, repeat: false, .. } = answer {
+            self.ring_for_next(&reply.text()?, batch.partition, now).await;
+        }
+        Ok(answer)
     }
 
-    fn emit_reply(&self, mut reply: Reply) -> Result<EmitReply, StoreError> {
+    fn emit_reply(&self, reply: &mut Reply) -> Result<EmitReply, StoreError> {
         Ok(match reply.tag.as_str() {
             "DONE" => {
                 let (last, now, repeat) = (reply.parsed()?, reply.parsed()?, reply.flag()?);

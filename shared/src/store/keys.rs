@@ -79,6 +79,16 @@ impl Keys {
         format!("{}sess:{context}:{agent}", self.base(partition))
     }
 
+    /// List: the turns of a context behind its live one, in order.
+    pub fn waiting(&self, partition: Partition, context: &ContextKey) -> String {
+        format!("{}wait:{context}", self.base(partition))
+    }
+
+    /// Zset: the turns of all these lists, by when they were accepted.
+    pub fn all_waiting(&self, partition: Partition) -> String {
+        format!("{}waiting", self.base(partition))
+    }
+
     /// Zset: contexts with a live turn, by when to look.
     pub fn due(&self, partition: Partition) -> String {
         format!("{}due", self.base(partition))
@@ -114,7 +124,7 @@ impl Keys {
         format!("{}idx:ctx:{context}", self.base(partition))
     }
 
-    /// Zset: live turns of a scope, while they are counted.
+    /// Zset: turns of a scope, live and waiting, while they are counted.
     pub fn live_turns(&self, partition: Partition, scope: &ScopeKey) -> String {
         format!("{}q:{scope}", self.base(partition))
     }
@@ -213,14 +223,26 @@ pub fn documented() -> Vec<KeyDoc> {
         doc(
             "turn:<id>",
             "hash",
-            "`r` record (JSON), `k` task, `n` turn number, `f` first entry, `e`/`q` queue entry and queue, `charged`, `handbacks`, `opened`, `begun`, `slen` session length at the turn's start, `sn` nonce of the last batch of session items without events",
+            "`r` record (JSON), `k` task, `n` turn number, `f` first entry, `e`/`q` queue entry and queue, `charged`, `handbacks`, `opened`, `begun`, `slen` session length at the turn's start, `sn` nonce of the last batch of session items without events; of one that waited behind another, `since` when it became live (Redis ms), `age`, `dl` how long and until when it may be queued then, `place` its place in the line",
             "reduced to `f`, `n` at the end and gone 10 min later",
         ),
         doc(
             "ctx:<context>",
             "hash",
-            "`id` the client's name, `scope`, `turn` live turn, `ep` epoch, `pep` the epoch before, `tok` lease token, `until` lease end (Redis ms), `wk` worker, `cancel`, `at` retry time, `s:<agent>` an agent with a session",
+            "`id` the client's name, `scope`, `turn` live turn, `ep` epoch, `pep` the epoch before, `tok` lease token, `until` lease end (Redis ms), `wk` worker, `cancel`, `at` retry time, `w` whether turns wait, `s:<agent>` an agent with a session",
             "in `retain`",
+        ),
+        doc(
+            "wait:<context>",
+            "list",
+            "turns that wait behind the live one, in the order of their acceptance; the end of the live turn makes the first of them live",
+            "16",
+        ),
+        doc(
+            "waiting",
+            "zset",
+            "the same turns, of all contexts, by the Redis ms of their acceptance",
+            "as those lists",
         ),
         doc(
             "due",
@@ -273,7 +295,7 @@ pub fn documented() -> Vec<KeyDoc> {
         doc(
             "q:<scope>",
             "zset",
-            "live turns of a scope, only while `limits.scope_turns` is set",
+            "turns of a scope, live and waiting, only while `limits.scope_turns` is set",
             "`limits.scope_turns`",
         ),
         doc(
@@ -321,6 +343,8 @@ mod tests {
             keys.queue(p, "default", ":first"),
             keys.turn(turn),
             keys.context(p, &context),
+            keys.waiting(p, &context),
+            keys.all_waiting(p),
             keys.due(p),
             keys.task(task),
             keys.history(task),
@@ -341,6 +365,8 @@ mod tests {
             "relevo:{7.38}:turns:default:first",
             "relevo:{7.38}:turn:00000000-0000-7007-8000-000000000002",
             "relevo:{7.38}:ctx:MmdNz3o4cwkkWRRLywWS1o",
+            "relevo:{7.38}:wait:MmdNz3o4cwkkWRRLywWS1o",
+            "relevo:{7.38}:waiting",
             "relevo:{7.38}:due",
             "relevo:{7.38}:task:00000000-0000-7007-8000-000000000001",
             "relevo:{7.38}:hist:00000000-0000-7007-8000-000000000001",

@@ -12,8 +12,10 @@ use crate::ids::{ContextKey, Partition, TurnId};
 pub struct Overview {
     /// Redis ms.
     pub now: u64,
-    /// Turns in all queues: waiting and running.
+    /// Turns that are queued, run, or wait behind another of their context.
     pub backlog: u64,
+    /// Those that wait behind another.
+    pub behind: u64,
     /// Age of the oldest of them in ms.
     pub oldest_ms: u64,
     /// Live turns, oldest first, as many as were asked for.
@@ -37,8 +39,19 @@ pub struct RunningTurn {
     pub attempt: u32,
 }
 
+impl Overview {
+    fn count(&mut self, turns: &Value, oldest: Option<u64>) {
+        if let Value::Int(turns) = turns {
+            self.backlog += u64::try_from(*turns).unwrap_or(0);
+        }
+        if let Some(since) = oldest {
+            self.oldest_ms = self.oldest_ms.max(self.now.saturating_sub(since));
+        }
+    }
+}
+
 impl Store {
-    /// Counts what waits and runs in the queues of `pools`.
+    /// Counts what waits and runs in the queues of `pools`, and what waits behind that.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -46,6 +59,15 @@ impl Store {
         let mut pipeline = redis::Pipeline::new();
         let mut asked = 1;
         pipeline.add_command(command("TIME"));
+        for partition in self.keys().layout().all() {
+            let behind = self.keys().all_waiting(partition);
+            let mut count = command("ZCARD");
+            count.arg(&behind);
+            let mut oldest = command("ZRANGE");
+            oldest.arg(&behind).arg(0).arg(0);
+            pipeline.add_command(count).add_command(oldest);
+            asked += 2;
+        }
         for partition in self.keys().layout().all() {
             for pool in pools {
                 for suffix in ["", ":first", ":last"] {
@@ -65,13 +87,14 @@ impl Store {
             now: answers.next().and_then(time_ms).unwrap_or(0),
             ..Overview::default()
         };
+        for _ in self.keys().layout().all() {
+            if let (Some(count), Some(Value::Array(oldest))) = (answers.next(), answers.next()) {
+                overview.count(&count, oldest.first().and_then(turn_ms));
+            }
+        }
+        overview.behind = overview.backlog;
         while let (Some(length), Some(oldest)) = (answers.next(), answers.next()) {
-            if let Value::Int(length) = length {
-                overview.backlog += u64::try_from(length).unwrap_or(0);
-            }
-            if let Some(since) = accepted_ms(&oldest) {
-                overview.oldest_ms = overview.oldest_ms.max(overview.now.saturating_sub(since));
-            }
+            overview.count(&length, accepted_ms(&oldest));
         }
         Ok(overview)
     }
@@ -140,9 +163,12 @@ fn accepted_ms(value: &Value) -> Option<u64> {
     let Value::Array(row) = rows.first()? else { return None };
     let Value::Array(fields) = row.get(1)? else { return None };
     let mut pairs = fields.chunks_exact(2);
-    let turn = pairs.find_map(|pair| match pair {
-        [name, turn] if text(name).as_deref() == Some("t") => text(turn),
+    pairs.find_map(|pair| match pair {
+        [name, turn] if text(name).as_deref() == Some("t") => turn_ms(turn),
         _ => None,
-    });
-    Some(TurnId::parse(&turn?)?.ms())
+    })
+}
+
+fn turn_ms(turn: &Value) -> Option<u64> {
+    Some(TurnId::parse(&text(turn)?)?.ms())
 }

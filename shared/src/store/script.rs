@@ -9,7 +9,7 @@ use super::{Store, StoreError};
 use crate::ids::Partition;
 
 /// The parts that scripts share, put after their first line.
-const LIBRARIES: [(&str, &str); 8] = [
+const LIBRARIES: [(&str, &str); 12] = [
     ("base", include_str!("lua/lib/base.lua")),
     ("index", include_str!("lua/lib/index.lua")),
     ("journal", include_str!("lua/lib/journal.lua")),
@@ -17,7 +17,11 @@ const LIBRARIES: [(&str, &str); 8] = [
     ("run", include_str!("lua/lib/run.lua")),
     ("queue", include_str!("lua/lib/queue.lua")),
     ("expect", include_str!("lua/lib/expect.lua")),
+    ("wait", include_str!("lua/lib/wait.lua")),
+    ("promote", include_str!("lua/lib/promote.lua")),
+    ("conclude", include_str!("lua/lib/conclude.lua")),
     ("release", include_str!("lua/lib/release.lua")),
+    ("withdraw", include_str!("lua/lib/withdraw.lua")),
 ];
 
 macro_rules! scripts {
@@ -60,6 +64,7 @@ scripts! {
     Bind = "bind",
     Cancel = "cancel",
     Close = "close",
+    Withdraw = "withdraw",
     SettleRequeue = "settle_requeue",
     SettleEnd = "settle_end",
     SettleDue = "settle_due",
@@ -76,7 +81,7 @@ impl Name {
     /// Whether it writes a turn's or a task's end. One that was refused for its size would be refused for ever, and with it
     /// everything that waits for the context: whatever a task has grown to, its end is written.
     const fn is_end(self) -> bool {
-        matches!(self, Self::Finish | Self::SettleEnd | Self::Close)
+        matches!(self, Self::Finish | Self::SettleEnd | Self::Close | Self::Withdraw)
     }
 }
 
@@ -357,7 +362,7 @@ mod tests {
         for _ in 0..=MAX_VALUES {
             values.push("");
         }
-        for name in [Name::Finish, Name::SettleEnd, Name::Close] {
+        for name in [Name::Finish, Name::SettleEnd, Name::Close, Name::Withdraw] {
             assert!(bytes.fit(name).is_ok() && listed.fit(name).is_ok());
             assert!(values.fit(name).is_err(), "Lua could not take them apart");
         }

@@ -53,6 +53,8 @@ pub struct LiveTurn {
     pub until: u64,
     /// Whether its cancel was requested.
     pub canceled: bool,
+    /// Since when it is live (Redis ms).
+    pub since: u64,
     /// When it is queued again (Redis ms), if it waits for that.
     pub at: Option<u64>,
     epoch: String,
@@ -74,6 +76,7 @@ impl LiveTurn {
     pub fn facts(&self) -> Live<'_> {
         Live {
             record: &self.record,
+            since: self.since,
             tries: self.tries,
             standing: self.standing(),
             canceled: self.canceled,
@@ -93,6 +96,19 @@ pub enum Settled {
     Done,
     /// The context has changed since it was read: read it again.
     Changed,
+}
+
+/// What became of the request to end a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asked {
+    /// Its worker was told.
+    Told,
+    /// Nobody holds it: the caller settles it.
+    Unheld,
+    /// It waits behind another turn of its context: the caller withdraws it.
+    Waiting,
+    /// It is over.
+    Gone,
 }
 
 /// An end that the server writes.
@@ -205,10 +221,16 @@ impl Store {
         args.push(end.dead.map_or("", FailReason::as_str)).number(keep.dead);
         history_args(&mut args, end.history)?;
         events_args(&mut args, end.events);
-        settled(&self.run(Name::SettleEnd, view.partition, &args).await?)
+        let mut reply = self.run(Name::SettleEnd, view.partition, &args).await?;
+        let settled = settled(&reply)?;
+        if settled == Settled::Done {
+            let (_last, now): (EntryId, u64) = (reply.parsed()?, reply.parsed()?);
+            self.ring_for_next(&reply.text()?, view.partition, now).await;
+        }
+        Ok(settled)
     }
 
-    /// Sets when the context is looked at again; a context without a turn is no longer watched.
+    /// Sets when the context is looked at again. One without a turn is no longer watched, unless turns wait: the first becomes live.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -221,11 +243,15 @@ impl Store {
             .push(live.and_then(|l| l.token.as_ref()).map_or("", LeaseToken::as_str))
             .push(live.map_or("", |l| &l.entry))
             .number(at);
-        settled(&self.run(Name::SettleDue, view.partition, &args).await?)
+        let mut reply = self.run(Name::SettleDue, view.partition, &args).await?;
+        let settled = settled(&reply)?;
+        if settled == Settled::Done {
+            self.ring_for_next(&reply.text()?, view.partition, view.now).await;
+        }
+        Ok(settled)
     }
 
-    /// Asks for the end of a turn. `None`: the turn is not live any more; `Some(true)`: its worker was told; `Some(false)`: nobody
-    /// holds it, the caller settles it.
+    /// Asks for the end of a turn.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -235,7 +261,7 @@ impl Store {
         context: &ContextKey,
         turn: TurnId,
         nonce: Nonce,
-    ) -> Result<Option<bool>, StoreError> {
+    ) -> Result<Asked, StoreError> {
         let mut args = Args::new();
         args.push(self.publish())
             .push(context.as_str())
@@ -243,9 +269,10 @@ impl Store {
             .push(nonce.to_string());
         let reply = self.run(Name::Cancel, partition, &args).await?;
         match reply.tag.as_str() {
-            "REQUESTED" => Ok(Some(true)),
-            "UNLEASED" => Ok(Some(false)),
-            "GONE" => Ok(None),
+            "REQUESTED" => Ok(Asked::Told),
+            "UNLEASED" => Ok(Asked::Unheld),
+            "WAITING" => Ok(Asked::Waiting),
+            "GONE" => Ok(Asked::Gone),
             _ => Err(reply.unknown()),
         }
     }
@@ -266,7 +293,7 @@ impl Store {
     }
 }
 
-fn settled(reply: &Reply) -> Result<Settled, StoreError> {
+pub(super) fn settled(reply: &Reply) -> Result<Settled, StoreError> {
     match reply.tag.as_str() {
         "OK" => Ok(Settled::Done),
         "RETRY" => Ok(Settled::Changed),
@@ -294,6 +321,7 @@ fn live_turn(store: &Store, reply: &mut Reply) -> Result<LiveTurn, StoreError> {
     let _task = reply.text()?;
     let last = reply.parsed()?;
     let waiting = reply.flag()?;
+    let since = reply.text()?.parse().unwrap_or(record.submitted);
     Ok(LiveTurn {
         record,
         number,
@@ -309,6 +337,7 @@ fn live_turn(store: &Store, reply: &mut Reply) -> Result<LiveTurn, StoreError> {
         worker,
         until,
         canceled,
+        since,
         at: at.parse().ok(),
         epoch,
         entry,

@@ -6,10 +6,10 @@ use super::journal::history_args;
 use super::keys::queue_name;
 use super::retention::Keep;
 use super::script::{Args, Name, Reply};
-use super::{Store, StoreError};
+use super::{Interrupt, MOST_WAITING, Store, StoreError};
 use crate::domain::event::Event;
 use crate::domain::fold::Folded;
-use crate::domain::record::{Tries, TurnRecord, VERSION};
+use crate::domain::record::{BusyPolicy, Tries, TurnRecord, VERSION};
 use crate::domain::state;
 use crate::ids::{ContextKey, EntryId, Epoch, LeaseToken, Nonce, Partition, ScopeKey, TurnId, WorkerId};
 
@@ -27,16 +27,18 @@ pub struct Submit<'a> {
     pub nonce: Nonce,
     /// For a task that exists: its last entry as it was read.
     pub follows: Option<EntryId>,
-    /// Most live turns that the scope may have in the turn's partition; none: any number.
+    /// Most turns that the scope may have in the turn's partition, live and waiting; none: any number.
     pub scope_limit: Option<u64>,
     /// For a task that exists: the answer that stops being the status message, then the user's message.
     pub history: &'a [Message],
+    /// What ends for it, when its context is busy and it may interrupt.
+    pub interrupt: Option<&'a Interrupt>,
 }
 
 /// What became of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Submitted {
-    /// The turn waits for a worker. A repeat of an accepted submit says the same.
+    /// The turn waits for a worker, or for its context. A repeat of an accepted submit says the same.
     Accepted {
         /// The turn's first entry.
         first: EntryId,
@@ -46,18 +48,20 @@ pub enum Submitted {
         now: u64,
         /// Whether it had been accepted before.
         repeat: bool,
+        /// How many turns of its context came before it, when it was accepted; 0: it is the live one.
+        place: u64,
     },
-    /// The context has another live turn.
+    /// The context has another live turn, and no place for this one behind it.
     Busy,
     /// The task has a live turn.
     Working,
     /// The task accepts no further message.
     Terminal,
-    /// The scope has as many live turns as it may have.
+    /// The scope has as many turns as it may have.
     Limited,
     /// The task is gone, or is not in this scope and context.
     NotFound,
-    /// The task has changed since it was read: read it again.
+    /// The task, or what was to be interrupted, has changed since it was read: read it again.
     Changed,
 }
 
@@ -137,6 +141,8 @@ pub struct Taken {
     pub last_attempt: bool,
     /// Whether its cancel was requested before it was taken.
     pub canceled: bool,
+    /// Since when it is the live turn of its context (Redis ms).
+    pub since: u64,
 }
 
 impl Store {
@@ -162,11 +168,16 @@ impl Store {
             .number(record.submitted)
             .push(state::word(&a2a::TaskState::Submitted))
             .number(expires(record))
-            .number(submit.scope_limit.unwrap_or(0));
+            .number(submit.scope_limit.unwrap_or(0))
+            .number(may_wait(submit))
+            .number(record.queue_age.saturating_add(1))
+            .push(record.deadline.map(|at| at.to_string()).unwrap_or_default())
+            .push(submit.interrupt.map(|all| all.live.to_string()).unwrap_or_default());
         history_args(&mut args, submit.history)?;
         args.number(1)
             .push(submit.first.bytes())
             .push(submit.first.class.letter().to_string());
+        Self::interrupt_args(&mut args, submit.interrupt)?;
         let mut reply = self.run(Name::Submit, partition, &args).await?;
         Ok(match reply.tag.as_str() {
             tag @ ("OK" | "DUPLICATE") => {
@@ -176,6 +187,7 @@ impl Store {
                     number: reply.parsed()?,
                     now: reply.parsed()?,
                     repeat,
+                    place: reply.parsed()?,
                 }
             }
             "BUSY" => Submitted::Busy,
@@ -189,7 +201,7 @@ impl Store {
         })
     }
 
-    /// How many live turns a scope has, cluster-wide, as far as they are counted.
+    /// How many turns a scope has, live and waiting, cluster-wide, as far as they are counted.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -272,6 +284,15 @@ impl Store {
     }
 }
 
+/// How many turns may be before it: only what creates its task may wait, and what interrupts must say whom.
+fn may_wait(submit: &Submit<'_>) -> u64 {
+    if submit.record.busy == BusyPolicy::Queue && submit.follows.is_none() {
+        MOST_WAITING
+    } else {
+        0
+    }
+}
+
 /// When a queued turn is worth nothing any more: its deadline has passed, or it has waited too long for its first worker.
 fn expires(record: &TurnRecord) -> u64 {
     let waited = record.submitted.saturating_add(record.queue_age).saturating_add(1);
@@ -305,6 +326,7 @@ fn taken(store: &Store, mut row: Reply, partition: Partition, last_queue: &str) 
     let last_attempt = row.text()? == last_queue;
     let canceled = row.flag()?;
     let previous = row.text()?.parse().ok().map(Epoch);
+    let since = row.text()?.parse().unwrap_or(record.submitted);
     Ok(Taken {
         record,
         partition,
@@ -319,6 +341,7 @@ fn taken(store: &Store, mut row: Reply, partition: Partition, last_queue: &str) 
         base,
         last_attempt,
         canceled,
+        since,
     })
 }
 

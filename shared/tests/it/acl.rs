@@ -6,7 +6,8 @@ use relevo_shared::domain::state::End;
 use relevo_shared::ids::Nonce;
 use relevo_shared::janitor::{Conclusion, GivenBack, Why, conclude, give_back};
 use relevo_shared::store::{
-    ConnectOptions, Held, HistoryLength, Keep, LeaseClient, Open, Retry, Settled, Store, StoreError, Submit, Submitted,
+    Asked, ConnectOptions, Held, HistoryLength, Keep, LeaseClient, Open, Retry, Settled, Store, StoreError, Submit,
+    Submitted,
 };
 use relevo_testkit::RedisServer;
 
@@ -84,7 +85,7 @@ async fn without_the_right_to_publish_everything_is_written_and_said_to_be() {
         .request_cancel(turn.taken.partition, &turn.taken.context, record.turn, Nonce(1));
     assert_eq!(
         asked.await.unwrap(),
-        Some(true),
+        Asked::Told,
         "the worker hears of it at its next renewal"
     );
     assert_eq!(settle(&world, &turn, DRAINED).await, GivenBack::Ended(End::Canceled));
@@ -110,6 +111,7 @@ async fn try_submit(world: &World, context: &str) -> Result<Submitted, StoreErro
         scope_limit: None,
         follows: None,
         history: &[],
+        interrupt: None,
     };
     world.store.submit(&submit).await
 }

@@ -2,7 +2,7 @@
 
 use relevo_shared::domain::state::End;
 use relevo_shared::ids::Nonce;
-use relevo_shared::store::{Doorbell, EmitReply, Keep};
+use relevo_shared::store::{Asked, Doorbell, EmitReply, Keep};
 
 use crate::fixture::{World, is_done, is_repeat};
 
@@ -91,7 +91,7 @@ async fn the_worker_of_a_cancelled_turn_is_told_and_so_are_the_readers_of_a_dele
     let asked = world
         .store
         .request_cancel(taken.partition, &taken.context, taken.record.turn, Nonce(1));
-    assert_eq!(asked.await.unwrap(), Some(true));
+    assert_eq!(asked.await.unwrap(), Asked::Told);
     let heard = ear.next().await.unwrap();
     assert_eq!(heard.channel, world.store.keys().control(taken.partition));
     let told = format!("cancel {} {}", taken.context, taken.record.turn);

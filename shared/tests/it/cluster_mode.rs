@@ -7,7 +7,7 @@ use a2a::TaskState;
 use relevo_shared::domain::state::End;
 use relevo_shared::ids::Nonce;
 use relevo_shared::janitor::{Conclusion, conclude};
-use relevo_shared::store::{Keep, ListFilter, SCRIPTS, Settled};
+use relevo_shared::store::{Asked, Keep, ListFilter, SCRIPTS, Settled};
 use relevo_testkit::RedisServer;
 
 use crate::fixture::{World, is_done};
@@ -45,7 +45,7 @@ async fn a_conversation_survives_a_crash_a_cancel_and_its_retention_in_cluster_m
         let asked = world
             .store
             .request_cancel(partition, &turn.taken.context, next.turn, Nonce(1));
-        assert_eq!(asked.await.unwrap(), Some(true));
+        assert_eq!(asked.await.unwrap(), Asked::Told);
         assert!(is_done(&turn.finish(&world.store, End::Canceled).await));
         assert_eq!(world.stored(record.task).await.state, TaskState::Canceled);
 

@@ -20,6 +20,7 @@ const AS_READ: &str = "what is settled is what was read";
 const KNOWN: &str = "an unknown outcome is never taken for a loss";
 const CHARGED: &str = "only the loss of a begun attempt is charged";
 const ALONE: &str = "a worker runs one last attempt at the most";
+const MEANT: &str = "a cancel touches no turn but the one that it was meant for";
 const ENDS: &str = "wherever a turn stands, it ends without the help of any worker";
 
 impl Model for Cluster {
@@ -60,6 +61,9 @@ impl Model for Cluster {
             Property::always(ALONE, |_, state: &State| {
                 let last = |slot: &&Slot| matches!(slot, Slot::Holds(b) if b.last && !b.dead);
                 state.workers.iter().all(|w| w.slots.iter().filter(last).count() <= 1)
+            }),
+            Property::always(MEANT, |_, state: &State| {
+                state.contexts.iter().all(|c| !c.canceled || c.meant == c.turn)
             }),
             Property::always(ENDS, Cluster::ends_without_workers),
             Property::sometimes("a recovered turn completes", |_, state: &State| {
@@ -151,6 +155,25 @@ fn a_context_keeps_every_law_from_turn_to_turn() {
     explore("one context, two turns, lost answers", cluster);
 }
 
+/// One turn behind another, cancelled there, promoted, or in the place of both.
+#[test]
+fn a_turn_that_waits_keeps_every_law_in_every_history() {
+    let cluster = Cluster {
+        turns: 2,
+        waits: 1,
+        lossy: false,
+        ..Cluster::of(&[CrashPolicy::Restart], 1)
+    };
+    explore("one context, a turn that waits, looks", cluster);
+    let cluster = Cluster {
+        turns: 2,
+        waits: 1,
+        looks: false,
+        ..Cluster::of(&[CrashPolicy::Restart], 0)
+    };
+    explore("one context, a turn that waits, lost answers", cluster);
+}
+
 /// What workers have in common: they die with all their turns, and run one last attempt at a time.
 #[test]
 fn two_contexts_keep_every_law_in_every_history() {
@@ -180,6 +203,8 @@ fn each_rule_is_needed() {
         (Rule::Terminal, TERMINAL),
         (Rule::LastAlone, ALONE),
         (Rule::Due, ENDS),
+        (Rule::Promote, ENDS),
+        (Rule::ClearCancel, MEANT),
     ];
     assert_eq!(needed.map(|(rule, _)| rule), Rule::ALL);
     let two = [CrashPolicy::Restart; 2];
@@ -187,6 +212,7 @@ fn each_rule_is_needed() {
         let contexts = if rule == Rule::LastAlone { 2 } else { 1 };
         let cluster = Cluster {
             turns: 2,
+            waits: u8::from(matches!(rule, Rule::Promote | Rule::ClearCancel)),
             without: Some(rule),
             ..Cluster::of(&two[..contexts], 1)
         };

@@ -5,7 +5,7 @@ use relevo_shared::domain::reason::FailReason;
 use relevo_shared::domain::state::End;
 use relevo_shared::ids::{EntryId, Epoch, LeaseToken, Nonce};
 use relevo_shared::janitor::{GivenBack, Why, give_back};
-use relevo_shared::store::{EmitReply, Held, Keep, LeaseClient, Open};
+use relevo_shared::store::{Asked, EmitReply, Held, Keep, LeaseClient, Open};
 
 use crate::fixture::{Running, TTL, World, is_done, is_repeat, token, worker};
 
@@ -262,7 +262,7 @@ async fn after_a_cancel_only_an_end_canceled_is_accepted() {
     let marked = world
         .store
         .request_cancel(taken.partition, &taken.context, taken.record.turn, Nonce(1));
-    assert_eq!(marked.await.unwrap(), Some(true));
+    assert_eq!(marked.await.unwrap(), Asked::Told);
     let before = world.probe.dump();
     assert_eq!(turn.emit(&world.store, &["y"]).await, EmitReply::Canceled);
     world.reached("emit", "CANCELLED");
@@ -290,7 +290,7 @@ async fn a_cancel_that_came_after_the_end_changes_nothing() {
     let cancel = world
         .store
         .request_cancel(taken.partition, &taken.context, taken.record.turn, Nonce(1));
-    assert_eq!(cancel.await.unwrap(), None);
+    assert_eq!(cancel.await.unwrap(), Asked::Gone);
     assert_eq!(world.probe.dump(), before);
     // The next turn of the context is not hit by it.
     let mut next = world.running("c-1").await;

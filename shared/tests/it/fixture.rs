@@ -8,14 +8,14 @@ use prometheus::Registry;
 use relevo_shared::domain::class::Class;
 use relevo_shared::domain::event;
 use relevo_shared::domain::fold::{Entry, Fold, Folded};
-use relevo_shared::domain::record::{CrashPolicy, Sender, TurnRecord, VERSION};
+use relevo_shared::domain::record::{BusyPolicy, CrashPolicy, Sender, TurnRecord, VERSION};
 use relevo_shared::domain::state::End;
 use relevo_shared::ids::{ContextKey, EntryId, LeaseToken, Nonce, Partition, TaskId, TurnId, WorkerId};
-use relevo_shared::janitor::{Janitor, JanitorMetrics, JanitorSettings};
+use relevo_shared::janitor::{Janitor, JanitorMetrics, JanitorSettings, interrupt};
 use relevo_shared::platform::entropy;
 use relevo_shared::store::{
-    Batch, ConnectOptions, ContextView, EmitReply, Finish, HistoryLength, JournalRead, Keep, LiveTurn, NewEvent, Open,
-    Store, StoreError, StoreMetrics, StoredTask, Submit, Submitted, Swept, Take, Taken, Took,
+    Batch, ConnectOptions, ContextView, EmitReply, Finish, HistoryLength, Interrupt, JournalRead, Keep, LiveTurn,
+    NewEvent, Open, Store, StoreError, StoreMetrics, StoredTask, Submit, Submitted, Swept, Take, Taken, Took,
 };
 use relevo_testkit::RedisServer;
 
@@ -156,6 +156,7 @@ impl World {
             submitted: now,
             deadline: None,
             queue_age: 3_600_000,
+            busy: BusyPolicy::Reject,
             remember_ms: 0,
             new_task: true,
             accepted_output_modes: Vec::new(),
@@ -196,6 +197,7 @@ impl World {
                 scope_limit,
                 follows,
                 history,
+                interrupt: None,
             })
             .await
             .unwrap()
@@ -365,6 +367,80 @@ impl World {
     pub async fn queue(&self, record: &TurnRecord) {
         let submitted = self.submit(record).await;
         assert!(matches!(submitted, Submitted::Accepted { .. }), "{submitted:?}");
+    }
+
+    /// A turn that waits when its context is busy.
+    pub async fn patient(&self, context_id: &str) -> TurnRecord {
+        TurnRecord {
+            busy: BusyPolicy::Queue,
+            ..self.record(context_id).await
+        }
+    }
+
+    /// Submits a turn behind the live one of its context.
+    pub async fn waiting(&self, context_id: &str) -> TurnRecord {
+        self.waiting_limited(context_id, None).await
+    }
+
+    pub async fn waiting_limited(&self, context_id: &str, scope_limit: Option<u64>) -> TurnRecord {
+        let record = self.patient(context_id).await;
+        let nonce = Nonce(entropy::u64());
+        let submitted = self.submit_limited(&record, nonce, None, &[], scope_limit).await;
+        assert!(
+            matches!(
+                submitted,
+                Submitted::Accepted {
+                    repeat: false,
+                    place: 1..,
+                    ..
+                }
+            ),
+            "{submitted:?}"
+        );
+        record
+    }
+
+    /// What a turn that interrupts the context of this one would end, as it is now.
+    pub async fn found(&self, record: &TurnRecord) -> Interrupt {
+        let context = self.context(record);
+        let found = interrupt(&self.store, self.partition(record), &context, &Keep::default()).await;
+        found.unwrap().unwrap()
+    }
+
+    /// Submits a turn that interrupts its context as it was found.
+    pub async fn submit_instead(&self, record: &TurnRecord, nonce: Nonce, found: &Interrupt) -> Submitted {
+        self.submit_instead_limited(record, nonce, found, None).await
+    }
+
+    pub async fn submit_instead_limited(
+        &self,
+        record: &TurnRecord,
+        nonce: Nonce,
+        found: &Interrupt,
+        scope_limit: Option<u64>,
+    ) -> Submitted {
+        let first = event::submitted(record, record.submitted);
+        let submit = Submit {
+            record,
+            first: &first,
+            nonce,
+            scope_limit,
+            follows: None,
+            history: &[],
+            interrupt: Some(found),
+        };
+        self.store.submit(&submit).await.unwrap()
+    }
+
+    /// The turns that wait in the context of this one.
+    pub async fn line(&self, record: &TurnRecord) -> Vec<TurnId> {
+        let context = self.context(record);
+        let waiting = self
+            .store
+            .waiting_turns(self.partition(record), &context)
+            .await
+            .unwrap();
+        waiting.into_iter().map(|record| record.turn).collect()
     }
 
     /// Submits and takes a turn of its own.

@@ -17,6 +17,8 @@ struct Partition {
     queues: BTreeMap<String, Stream>,
     scores: BTreeMap<String, Hash>,
     histories: BTreeMap<String, Vec<String>>,
+    /// Turns behind the live one, by context.
+    lines: BTreeMap<String, Vec<String>>,
 }
 
 /// What must be remembered from look to look: terminal tasks as they were when they became it.
@@ -35,6 +37,7 @@ impl Partition {
             queues: BTreeMap::new(),
             scores: BTreeMap::new(),
             histories: BTreeMap::new(),
+            lines: BTreeMap::new(),
         };
         for (key, (content, expires)) in dump {
             let Some(name) = key.strip_prefix(prefix) else { continue };
@@ -46,9 +49,10 @@ impl Partition {
                 ("turn", Content::Hash(hash)) => drop(partition.turns.insert(id, (hash, *expires))),
                 ("ev", Content::Stream(stream)) => drop(partition.journals.insert(id, stream)),
                 ("hist", Content::List(list)) => drop(partition.histories.insert(id, list)),
+                ("wait", Content::List(list)) => drop(partition.lines.insert(id, list)),
                 ("turns", Content::Stream(_)) if id == "dead" => {}
                 ("turns", Content::Stream(stream)) => drop(partition.queues.insert(name.to_owned(), stream)),
-                ("due" | "retain" | "idx" | "q", Content::Scores(scores)) => {
+                ("due" | "retain" | "idx" | "q" | "waiting", Content::Scores(scores)) => {
                     partition.scores.insert(name.to_owned(), scores);
                 }
                 ("meta", Content::Hash(_)) => {}
@@ -77,6 +81,7 @@ pub fn hold(dump: &Dump, prefix: &str, taken_away: &BTreeSet<String>, memory: &m
     limits_count_live_turns(&partition);
     nothing_is_leased_twice(&partition);
     turns_wait_exactly_once(&partition, taken_away);
+    lines_are_in_order(&partition);
     for (id, task) in &partition.tasks {
         journal_is_whole(&partition, id, task);
         task_is_consistent(&partition, id, task);
@@ -173,6 +178,42 @@ fn turns_wait_exactly_once(partition: &Partition, taken_away: &BTreeSet<String>)
     assert!(entries.is_empty(), "entries that stand for no live turn: {entries:?}");
 }
 
+/// Turns wait only behind a live one, each in one line, in the order of their acceptance, and none of them has run.
+fn lines_are_in_order(partition: &Partition) {
+    let mut all = BTreeSet::new();
+    let empty = Hash::new();
+    let accepted = partition.scores.get("waiting").unwrap_or(&empty);
+    for (key, line) in &partition.lines {
+        let context = &partition.contexts[key];
+        assert_ne!(get(context, "turn"), "", "context {key}: turns wait for nothing");
+        assert!(partition.members("due").contains(key), "context {key}: nobody looks");
+        assert!(line.len() <= 16, "context {key}: {} wait", line.len());
+        let times: Vec<u64> = line.iter().map(|turn| accepted[turn].parse().unwrap()).collect();
+        assert!(times.is_sorted(), "context {key}: not in the order of acceptance");
+        for turn in line {
+            assert_ne!(get(context, "turn"), turn, "{turn} is live and waits");
+            assert!(all.insert(turn.clone()), "{turn} waits twice");
+            let (record, expires) = &partition.turns[turn];
+            assert!(
+                !expires && !get(record, "r").is_empty(),
+                "the waiting turn {turn} has no record"
+            );
+            for field in ["e", "begun", "opened", "since"] {
+                assert_eq!(get(record, field), "", "{turn} waits and has {field}");
+            }
+            let task = &partition.tasks[get(record, "k")];
+            let facts = ["live", "state", "n"].map(|field| get(task, field));
+            assert_eq!(facts, [turn.as_str(), "SUBMITTED", "1"], "the task of {turn}");
+        }
+    }
+    for (key, context) in &partition.contexts {
+        let waits = context.get("w").map(String::as_str);
+        let expected = partition.lines.contains_key(key).then_some("1");
+        assert_eq!(waits, expected, "context {key} is wrong about whether turns wait");
+    }
+    assert_eq!(partition.members("waiting"), all, "the count of what waits is wrong");
+}
+
 /// The journal is dense, and its end is where the task says.
 fn journal_is_whole(partition: &Partition, id: &str, task: &Hash) {
     let Some(journal) = partition.journals.get(id) else {
@@ -224,7 +265,11 @@ fn task_is_consistent(partition: &Partition, id: &str, task: &Hash) {
         assert_ne!(get(task, "k"), "n");
     } else {
         assert!(!retained, "task {id} would be deleted while it runs");
-        assert_eq!(context.map(|c| get(c, "turn")), Some(live), "task {id}");
+        let waits = partition
+            .lines
+            .get(get(task, "ctx"))
+            .is_some_and(|line| line.iter().any(|turn| turn == live));
+        assert!(waits || context.map(|c| get(c, "turn")) == Some(live), "task {id}");
         assert_eq!(get(task, "k"), "n");
     }
 }
@@ -263,7 +308,8 @@ fn indexes_hold_the_tasks(partition: &Partition) {
 
 /// What is left of an ended turn answers repeats, and Redis forgets it.
 fn ended_turns_are_forgotten(partition: &Partition) {
-    let live: BTreeSet<&str> = partition.contexts.values().map(|c| get(c, "turn")).collect();
+    let mut live: BTreeSet<&str> = partition.contexts.values().map(|c| get(c, "turn")).collect();
+    live.extend(partition.lines.values().flatten().map(String::as_str));
     for (id, (turn, expires)) in partition.turns.iter().filter(|(id, _)| !live.contains(id.as_str())) {
         let fields: Vec<&str> = turn.keys().map(String::as_str).collect();
         assert_eq!(

@@ -11,7 +11,7 @@ use relevo_shared::ids::{ContextKey, Nonce, Partition, TurnId};
 use relevo_shared::janitor::{
     Conclusion, GivenBack, Janitor, JanitorMetrics, JanitorSettings, Why, conclude, give_back,
 };
-use relevo_shared::store::{HistoryLength, Keep, Settled, StoreError};
+use relevo_shared::store::{Asked, HistoryLength, Keep, Settled, StoreError};
 use relevo_testkit::poll;
 
 use crate::fixture::{Running, TTL, World, is_done};
@@ -431,7 +431,7 @@ async fn a_cancel_wins_over_a_give_back_that_was_decided_before_it() {
     let cancel = world
         .store
         .request_cancel(old.partition, &old.context, record.turn, Nonce(1));
-    assert_eq!(cancel.await.unwrap(), Some(true));
+    assert_eq!(cancel.await.unwrap(), Asked::Told);
     let before = world.probe.dump();
     let drained = Conclusion {
         end: End::Failed,

@@ -8,8 +8,10 @@ mod met;
 mod model;
 mod steps;
 
+use std::collections::BTreeMap;
+
 use relevo_shared::domain::event;
-use relevo_shared::ids::{ContextKey, LeaseToken, Partition, ScopeKey};
+use relevo_shared::ids::{ContextKey, LeaseToken, Partition, ScopeKey, TaskId, TurnId};
 use relevo_shared::platform::config::env_var;
 use relevo_shared::platform::entropy;
 use relevo_shared::store::HistoryLength;
@@ -24,10 +26,10 @@ const ONLY: Partition = Partition(0);
 const CONTEXTS: [&str; 3] = ["calm", "crashing", "once"];
 const ATTEMPTS: u32 = 2;
 const HANDBACKS: u32 = 3;
-/// Live turns of the scope, one less than there are contexts.
-const LIMIT: u64 = 2;
+/// Turns of the scope, live and waiting.
+const LIMIT: u64 = 4;
 const STEPS: usize = 250;
-const SEEDS: [u64; 10] = [20, 21, 22, 23, 24, 25, 26, 27, 28, 29];
+const SEEDS: [u64; 10] = [20, 21, 22, 24, 25, 26, 28, 29, 42, 43];
 const FAR: u64 = 3_600_000;
 
 /// Names a walk and tells its steps when it fails.
@@ -146,7 +148,7 @@ impl Walk {
     }
 
     async fn step(&mut self) {
-        match self.dice.below(47) {
+        match self.dice.below(50) {
             0..=6 => self.submit().await,
             7 => self.submit_again().await,
             8..=14 => self.take().await,
@@ -161,7 +163,8 @@ impl Walk {
             41..=43 => self.die().await,
             44 => self.purge().await,
             45 => self.lose_tail_or_remember().await,
-            _ => self.emit_lost().await,
+            46 => self.emit_lost().await,
+            _ => self.interrupt().await,
         }
         // A worker forgets what it lost long ago.
         if self.held.len() > 8 {
@@ -179,8 +182,15 @@ impl Walk {
 
     /// Tasks are as the model says, and the invariants hold.
     async fn compare(&mut self) {
+        let turns: BTreeMap<TaskId, Option<TurnId>> = self
+            .model
+            .tasks
+            .keys()
+            .map(|id| (*id, self.model.turn_of(*id)))
+            .collect();
         for (id, task) in &mut self.model.tasks {
             let stored = self.world.stored(*id).await;
+            let turn = turns[id];
             let live = self.model.live[task.context]
                 .as_ref()
                 .filter(|live| live.record.task == *id);
@@ -193,7 +203,7 @@ impl Walk {
             task.last = stored.last;
             let status_time = event::timestamp(stored.updated);
             assert_eq!(stored.folded.status.timestamp, status_time, "{id} is listed elsewhere");
-            assert_eq!(stored.live, live.map(|live| live.record.turn), "{id}");
+            assert_eq!(stored.live, turn, "{id}");
             let seen = stored.into_task(HistoryLength::All);
             let text = |m: &a2a::Message| -> String { m.parts.iter().filter_map(|p| p.as_text()).collect() };
             let history: Vec<String> = seen.history.iter().flatten().map(text).collect();

@@ -8,13 +8,13 @@ use prometheus::Registry;
 use relevo_shared::domain::event;
 use relevo_shared::domain::fold::Folded;
 use relevo_shared::domain::reason::FailReason;
-use relevo_shared::domain::record::{CrashPolicy, TurnRecord};
+use relevo_shared::domain::record::{BusyPolicy, CrashPolicy, TurnRecord};
 use relevo_shared::domain::state::End;
 use relevo_shared::ids::{EntryId, LeaseToken, Nonce, Partition};
-use relevo_shared::janitor::{Why, cancel_idle, give_back};
+use relevo_shared::janitor::{Why, cancel_idle, end_interrupted, give_back, interrupt, withdraw};
 use relevo_shared::store::{
-    Batch, ConnectOptions, EmitReply, Finish, Held, HistoryLength, Keep, LeaseClient, Refused, Retry, SCRIPTS, Store,
-    StoreError, StoreMetrics, Submit, Submitted, Taken,
+    Batch, ConnectOptions, EmitReply, Finish, Held, HistoryLength, Interrupt, Keep, LeaseClient, Refused, Retry,
+    SCRIPTS, Store, StoreError, StoreMetrics, Submit, Submitted, Taken,
 };
 use relevo_testkit::FaultProxy;
 
@@ -67,6 +67,15 @@ impl<'a> Story<'a> {
     }
 
     async fn submit(&mut self, record: &TurnRecord, follows: Option<EntryId>) -> Submitted {
+        self.submit_instead(record, follows, None).await
+    }
+
+    async fn submit_instead(
+        &mut self,
+        record: &TurnRecord,
+        follows: Option<EntryId>,
+        interrupt: Option<&Interrupt>,
+    ) -> Submitted {
         let (nonce, first) = (self.nonce(), event::submitted(record, record.submitted));
         let history = [record.message.clone()];
         let submit = Submit {
@@ -76,6 +85,7 @@ impl<'a> Story<'a> {
             scope_limit: Some(5),
             follows,
             history: if follows.is_some() { &history } else { &[] },
+            interrupt,
         };
         until_known(async || self.store.submit(&submit).await).await
     }
@@ -231,6 +241,59 @@ impl<'a> Story<'a> {
         self.cancel(&record).await;
     }
 
+    async fn waiting_turn(&mut self, busy: BusyPolicy) -> TurnRecord {
+        let record = TurnRecord {
+            busy,
+            ..self.world.record("c-1").await
+        };
+        let context = self.world.context(&record);
+        let find = async || interrupt(&self.store, ONLY, &context, &Keep::default()).await;
+        let found = match busy {
+            BusyPolicy::Interrupt => until_known(find).await,
+            BusyPolicy::Queue | BusyPolicy::Reject => None,
+        };
+        let submitted = self.submit_instead(&record, None, found.as_ref()).await;
+        assert!(
+            matches!(submitted, Submitted::Accepted { place: 1.., .. }),
+            "{submitted:?}"
+        );
+        if let Some(found) = found {
+            let end = async || end_interrupted(&self.store, ONLY, &context, found.live, &Keep::default()).await;
+            until_known(end).await;
+        }
+        record
+    }
+
+    /// Turns that wait: one begins when the one before ends, one is withdrawn, others make room for what interrupts them.
+    async fn waits(&mut self) {
+        self.new_turn("c-1").await;
+        self.waiting_turn(BusyPolicy::Queue).await;
+        let second = self.waiting_turn(BusyPolicy::Queue).await;
+        let turn = self.take().await;
+        self.cancel(&second).await;
+        let context = self.world.context(&second);
+        until_known(async || withdraw(&self.store, &context, second.turn, &Keep::default()).await).await;
+        self.finish(&turn, End::Completed).await;
+
+        let mut turn = self.take().await;
+        self.emit(&mut turn, "one ", false).await;
+        self.waiting_turn(BusyPolicy::Queue).await;
+        self.waiting_turn(BusyPolicy::Queue).await;
+        self.waiting_turn(BusyPolicy::Interrupt).await;
+        assert_eq!(self.emit(&mut turn, "two ", false).await, EmitReply::Canceled);
+        self.finish(&turn, End::Canceled).await;
+
+        // The one that interrupted is queued now, and interrupted as well.
+        let last = self.waiting_turn(BusyPolicy::Interrupt).await;
+        let turn = self.take().await;
+        assert_eq!(turn.taken.record.turn, last.turn);
+        self.waiting_turn(BusyPolicy::Queue).await;
+        self.world.expire(&last);
+        self.look_at(&last).await;
+        self.world.probe.set(&self.world.context_key(&last), "turn", "");
+        self.look_at(&last).await;
+    }
+
     /// What the janitor does, and what is refused.
     async fn upkeep(&mut self) {
         let meta = self.store.keys().meta(ONLY);
@@ -273,6 +336,7 @@ impl<'a> Story<'a> {
         match chapter {
             Chapter::Turns => Box::pin(self.turns()).await,
             Chapter::Cancels => Box::pin(self.cancels()).await,
+            Chapter::Waits => Box::pin(self.waits()).await,
             Chapter::Upkeep => Box::pin(self.upkeep()).await,
         }
     }
@@ -282,6 +346,7 @@ impl<'a> Story<'a> {
 enum Chapter {
     Turns,
     Cancels,
+    Waits,
     Upkeep,
 }
 
@@ -356,7 +421,7 @@ async fn loses_each_reply(chapter: Chapter) -> BTreeSet<&'static str> {
 #[tokio::test]
 async fn a_lost_reply_to_any_call_of_a_turn_changes_nothing() {
     let mut called = BTreeSet::new();
-    for chapter in [Chapter::Turns, Chapter::Cancels, Chapter::Upkeep] {
+    for chapter in [Chapter::Turns, Chapter::Cancels, Chapter::Waits, Chapter::Upkeep] {
         called.extend(loses_each_reply(chapter).await);
     }
     let all: BTreeSet<&str> = SCRIPTS.iter().map(|script| script.name).collect();

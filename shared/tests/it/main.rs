@@ -32,3 +32,4 @@ mod scenes;
 mod sessions;
 mod takes;
 mod twice;
+mod waiting;

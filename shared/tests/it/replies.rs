@@ -14,7 +14,7 @@ use relevo_shared::domain::state::End;
 use relevo_shared::ids::{EntryId, Nonce, TaskId};
 use relevo_shared::janitor::{Conclusion, cancel_idle, conclude};
 use relevo_shared::store::{
-    Bound, Held, HistoryLength, Keep, LeaseClient, Refused, Reserved, SCRIPTS, Settled, StoreError, Submit, Submitted,
+    Asked, Bound, Held, HistoryLength, Keep, LeaseClient, Refused, Reserved, SCRIPTS, Settled, StoreError, Submit, Submitted,
 };
 
 use crate::fixture::{TTL, World, is_done};
@@ -79,6 +79,7 @@ async fn a_scope_may_have_so_many_live_turns_in_a_partition_and_no_more() {
             follows: None,
             scope_limit: limit,
             history: &[],
+            interrupt: None,
         };
         (world.store.submit(&submit).await.unwrap(), record)
     };
@@ -185,6 +186,7 @@ async fn a_new_task_never_takes_the_place_of_another() {
         scope_limit: None,
         follows: None,
         history: &[],
+        interrupt: None,
     };
     let before = world.probe.dump();
     let refused = world.store.submit(&submit).await;
@@ -234,13 +236,13 @@ async fn a_cancel_marks_a_leased_turn_and_leaves_others_to_the_caller() {
     let (partition, context) = (turn.taken.partition, turn.taken.context.clone());
     let cancel = |turn_id, nonce| world.store.request_cancel(partition, &context, turn_id, nonce);
     let id = turn.taken.record.turn;
-    assert_eq!(cancel(id, Nonce(1)).await.unwrap(), Some(true));
+    assert_eq!(cancel(id, Nonce(1)).await.unwrap(), Asked::Told);
     world.reached("cancel", "REQUESTED");
     let key = world.context_key(&turn.taken.record);
     assert_eq!(world.probe.field(&key, "cancel"), Some(format!("{id} 1")));
 
     assert!(is_done(&turn.finish(&world.store, End::Canceled).await));
-    assert_eq!(cancel(id, Nonce(1)).await.unwrap(), None);
+    assert_eq!(cancel(id, Nonce(1)).await.unwrap(), Asked::Gone);
     world.reached("cancel", "GONE");
     assert_eq!(
         world.probe.field(&key, "cancel").as_deref(),
@@ -250,9 +252,9 @@ async fn a_cancel_marks_a_leased_turn_and_leaves_others_to_the_caller() {
 
     let queued = world.queued("c-1").await;
     let before = world.probe.dump();
-    assert_eq!(cancel(queued.turn, Nonce(2)).await.unwrap(), Some(false));
+    assert_eq!(cancel(queued.turn, Nonce(2)).await.unwrap(), Asked::Unheld);
     world.reached("cancel", "UNLEASED");
-    assert_eq!(cancel(id, Nonce(2)).await.unwrap(), None, "the turn before");
+    assert_eq!(cancel(id, Nonce(2)).await.unwrap(), Asked::Gone, "the turn before");
     assert_eq!(world.probe.dump(), before);
 }
 

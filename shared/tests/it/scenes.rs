@@ -11,7 +11,7 @@ use relevo_shared::domain::reason::FailReason;
 use relevo_shared::domain::record::{CrashPolicy, TurnRecord};
 use relevo_shared::domain::state::End;
 use relevo_shared::ids::{ContextKey, EntryId, LeaseToken, Nonce, Partition};
-use relevo_shared::janitor::{Conclusion, Why, cancel_idle, conclude, give_back};
+use relevo_shared::janitor::{Conclusion, Why, cancel_idle, conclude, give_back, withdraw};
 use relevo_shared::store::{Batch, Held, Keep, LeaseClient, Open, Refused, Reservation, SessionItems};
 
 use crate::fixture::{Running, TTL, World, is_done, token, worker};
@@ -271,6 +271,22 @@ impl Stage<'_> {
         world.submit_limited(&record, Nonce(1), None, &[], Some(2)).await;
         self.done("a new task under a limit", "submit");
 
+        world.queued("c-1").await;
+        let record = world.patient("c-1").await;
+        self.ready();
+        world.queue(&record).await;
+        self.done("a turn behind another", "submit");
+
+        self.begun("c-1").await;
+        world.waiting_limited("c-1", Some(9)).await;
+        world.waiting("c-1").await;
+        self.instead().await;
+        self.done("a turn that interrupts one that runs and two that wait", "submit");
+
+        world.queued("c-1").await;
+        self.instead().await;
+        self.done("a turn that interrupts one that nobody holds", "submit");
+
         let record = world.record("c-1").await;
         self.ready();
         let event = event::refused(&record, FailReason::ContextBusy, record.submitted);
@@ -294,6 +310,71 @@ impl Stage<'_> {
             .await
             .unwrap();
         self.done("a key", "reserve");
+    }
+
+    async fn instead(&mut self) {
+        let record = self.world.patient("c-1").await;
+        let found = self.world.found(&record).await;
+        self.ready();
+        self.world.submit_instead(&record, Nonce(1), &found).await;
+    }
+
+    async fn waits(&mut self) {
+        let world = self.world;
+        let turn = self.begun("c-1").await;
+        world.waiting("c-1").await;
+        self.ready();
+        turn.finish(&world.store, End::Completed).await;
+        self.done("an end that a turn waits for", "finish");
+
+        let turn = self.begun("c-1").await;
+        world.waiting("c-1").await;
+        world.waiting("c-1").await;
+        self.ready();
+        turn.finish(&world.store, End::InputRequired).await;
+        self.done("an end that two turns wait for", "finish");
+
+        let record = world.queued("c-1").await;
+        world.waiting("c-1").await;
+        self.ready();
+        self.conclude(&record, End::Canceled, None, false).await;
+        self.done("the cancel of a queued turn that another waits for", "settle_end");
+
+        let record = world.queued("c-1").await;
+        world.waiting("c-1").await;
+        world.probe.set(&world.context_key(&record), "turn", "");
+        let view = world.view(&record).await;
+        self.ready();
+        world.store.settle_due(&view, 0).await.unwrap();
+        self.done("a context that has lost its live turn", "settle_due");
+
+        world.queued("c-1").await;
+        let record = world.waiting("c-1").await;
+        self.ready();
+        let context = world.context(&record);
+        world
+            .store
+            .request_cancel(ONLY, &context, record.turn, Nonce(1))
+            .await
+            .unwrap();
+        self.done("a turn that waits", "cancel");
+
+        world.queued("c-1").await;
+        let record = world.waiting_limited("c-1", Some(9)).await;
+        self.ready();
+        withdraw(&world.store, &context, record.turn, &Keep::default())
+            .await
+            .unwrap();
+        self.done("the only turn that waits, under a limit", "withdraw");
+
+        world.queued("c-1").await;
+        let record = world.waiting("c-1").await;
+        world.waiting("c-1").await;
+        self.ready();
+        withdraw(&world.store, &context, record.turn, &Keep::default())
+            .await
+            .unwrap();
+        self.done("a turn that waits before another", "withdraw");
     }
 
     async fn takes(&mut self) {
@@ -659,6 +740,12 @@ impl Stage<'_> {
         self.purge(&format!("c:{}", world.context(&live))).await;
         self.done("a context with a turn", "purge");
 
+        let lost = world.queued("c-1").await;
+        world.waiting("c-1").await;
+        world.probe.set(&world.context_key(&lost), "turn", "");
+        self.purge(&format!("c:{}", world.context(&lost))).await;
+        self.done("a context that has lost its live turn", "purge");
+
         let mut turn = world.running("c-1").await;
         self.remember(&turn, &["one "]).await;
         turn.prev = world.stored(turn.taken.record.task).await.last;
@@ -742,6 +829,7 @@ pub async fn all(world: &World) -> Vec<Scene> {
     Box::pin(stage.emits()).await;
     Box::pin(stage.finishes()).await;
     Box::pin(stage.repeats()).await;
+    Box::pin(stage.waits()).await;
     stage.leases().await;
     Box::pin(stage.settles()).await;
     stage.upkeep().await;

@@ -7,7 +7,7 @@ use relevo_shared::domain::record::TurnRecord;
 use relevo_shared::domain::state::End;
 use relevo_shared::ids::{EntryId, Nonce};
 use relevo_shared::janitor::{Conclusion, GivenBack, Why, conclude, give_back};
-use relevo_shared::store::{EmitReply, Keep, Settled, Submitted};
+use relevo_shared::store::{Asked, EmitReply, Keep, Settled, Submitted};
 
 use crate::fixture::{World, is_done, is_repeat};
 use crate::probe::{list, text};
@@ -44,7 +44,9 @@ async fn every_script_sent_twice_has_one_effect() {
         let expected = match script {
             "submit" | "refuse" => "DUPLICATE",
             "reserve" => "EXISTS",
-            "settle_requeue" | "settle_end" => "RETRY",
+            "settle_requeue" | "settle_end" | "withdraw" => "RETRY",
+            // The turn that it made live is not what was read.
+            "settle_due" if scene.name == "a context that has lost its live turn" => "RETRY",
             "sweep" => "SKIP",
             "purge" | "put_off" => "KEPT",
             _ => &first.tag(),
@@ -185,10 +187,10 @@ async fn a_cancel_that_is_repeated_says_the_same_and_keeps_the_first_request() {
             .store
             .request_cancel(taken.partition, &taken.context, id, Nonce(nonce))
     };
-    assert_eq!(cancel(1).await.unwrap(), Some(true));
+    assert_eq!(cancel(1).await.unwrap(), Asked::Told);
     let before = world.probe.dump();
-    assert_eq!(cancel(1).await.unwrap(), Some(true));
-    assert_eq!(cancel(2).await.unwrap(), Some(true));
+    assert_eq!(cancel(1).await.unwrap(), Asked::Told);
+    assert_eq!(cancel(2).await.unwrap(), Asked::Told);
     assert_eq!(world.probe.dump(), before);
     let key = world.context_key(&taken.record);
     assert_eq!(world.probe.field(&key, "cancel"), Some(format!("{id} 1")));

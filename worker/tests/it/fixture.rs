@@ -8,7 +8,7 @@ use a2a::{Message, Part, Role};
 use relevo_shared::agents::Agents;
 use relevo_shared::domain::event;
 use relevo_shared::domain::fold::Entry;
-use relevo_shared::domain::record::{CrashPolicy, Sender, TurnRecord, VERSION};
+use relevo_shared::domain::record::{BusyPolicy, CrashPolicy, Sender, TurnRecord, VERSION};
 use relevo_shared::ids::{EntryId, Nonce, TaskId, TurnId};
 use relevo_shared::platform::config::Loader;
 use relevo_shared::platform::entropy;
@@ -195,6 +195,7 @@ impl World {
             submitted: now,
             deadline: None,
             queue_age: 3_600_000,
+            busy: BusyPolicy::Reject,
             remember_ms: 0,
             new_task: true,
             accepted_output_modes: Vec::new(),
@@ -231,6 +232,7 @@ impl World {
             scope_limit: None,
             follows,
             history: &history,
+            interrupt: None,
         };
         assert!(matches!(
             self.store.submit(&submit).await.unwrap(),

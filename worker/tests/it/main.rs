@@ -18,3 +18,4 @@ mod process_sessions;
 mod profiles;
 mod retention;
 mod turns;
+mod waiting;

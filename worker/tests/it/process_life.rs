@@ -17,7 +17,7 @@ async fn cancel(world: &World, turn: &TurnRecord) {
         .request_cancel(partition, &context, turn.turn, Nonce(7))
         .await
         .unwrap();
-    assert_eq!(asked, Some(true));
+    assert_eq!(asked, relevo_shared::store::Asked::Told);
 }
 
 fn reason(stored: &relevo_shared::store::StoredTask) -> &str {

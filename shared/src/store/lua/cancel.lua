@@ -1,13 +1,16 @@
 #!lua flags=allow-oom
--- Asks for the end of a turn. A leased turn is marked and its worker told; a turn that nobody holds is the caller's to settle.
+-- Asks for the end of a turn. A leased turn is marked and its worker told; one that is not is the caller's to settle.
 -- KEYS    1 meta
 -- ARGV    1 publish command, 2 context key, 3 turn, 4 nonce of the request
--- DERIVES ctx:<ctx> ctl
--- RETURNS REQUESTED | UNLEASED | GONE
+-- DERIVES ctx:<ctx> wait:<ctx> ctl
+-- RETURNS REQUESTED | UNLEASED | WAITING | GONE
 -- USES    base
 local publish, ctx, turn, nonce = unpack(ARGV)
 local c = redis.call('HMGET', P .. 'ctx:' .. ctx, 'turn', 'tok', 'cancel')
 if c[1] ~= turn then
+  if redis.call('LPOS', P .. 'wait:' .. ctx, turn) then
+    return { 'WAITING' }
+  end
   return { 'GONE' }
 end
 if not c[2] or c[2] == '' then

@@ -6,9 +6,9 @@
 --         14 '1' when the end is a cancel's, 15 trim journal below this id or '', 16-19 how long to keep task, context, journal
 --         and turn (ms), 20 count of history items, then the items, then count of events, then pairs (event, kind), then
 --         the agent
--- DERIVES ctx:<ctx> task:<id> turn:<id> ev:<id> sess:<ctx>:<agent> hist:<id> turns:* q:<scope> due retain idx:* ch:<task>
--- RETURNS DONE last now repeat heard | FENCED | DIVERGED last | CANCELLED
--- USES    base index journal fence release
+-- DERIVES ctx:<ctx> wait:<ctx> waiting task:<id> turn:<id> ev:<id> sess:<ctx>:<agent> hist:<id> turns:* q:<scope> due retain idx:* ch:<task>
+-- RETURNS DONE last now repeat heard, pool of the turn that waited and is queued now or '' | FENCED | DIVERGED last | CANCELLED
+-- USES    base index journal fence wait promote conclude release
 local publish, ctx, epoch, token, turn, task, prev, nonce, stamp, state, open, snapshot, class = unpack(ARGV, 1, 13)
 local at = 21 + tonumber(ARGV[20])
 local answer, c, t = judge(ctx, epoch, token, turn, task, prev, nonce, tonumber(ARGV[at]))
@@ -23,10 +23,11 @@ if open == 'boundary' then -- what else an opening notes of the turn goes with t
   take_back(P .. 'turn:' .. turn, task, t, P .. 'sess:' .. ctx .. ':' .. ARGV[at + 2 * tonumber(ARGV[at]) + 1])
 end
 local last = append(task, prev, nonce, at)
-release({
+local pool = release({
   ctx = ctx, turn = turn, task = task, class = class, state = state,
   snapshot = snapshot, last = last, stamp = stamp, minid = ARGV[15], keep = 16, history = 20, base = t[5],
+  waits = c[5],
 })
 index(t[3], ctx, task, t[2], state, stamp)
 local heard = announce(publish, task, prev, last, at)
-return { 'DONE', last, int(now), '', int(heard) }
+return { 'DONE', last, int(now), '', int(heard), pool }

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- Deletes a task, a context or a journal whose time has come, whole, unless a turn is live.
+-- Deletes a task, a context or a journal whose time has come, whole, unless a turn is live or waits.
 -- KEYS    1 meta
 -- ARGV    1 publish command, 2 member of `retain` ('t:<task>' | 'c:<context>' | 'j:<task>'), 3 how long a context with tasks is kept on (ms)
--- DERIVES retain task:<id> hist:<id> ev:<id> ctx:<ctx> sess:<ctx>:<agent> idx:* ch:<task>
+-- DERIVES retain due task:<id> hist:<id> ev:<id> ctx:<ctx> wait:<ctx> sess:<ctx>:<agent> idx:* ch:<task>
 -- RETURNS PURGED | KEPT
 -- USES    base
 local member = ARGV[2]
@@ -42,6 +42,11 @@ if string.sub(member, 1, 2) == 'j:' then
 end
 local live = redis.call('HGET', P .. 'ctx:' .. id, 'turn')
 if live and live ~= '' then
+  redis.call('ZREM', P .. 'retain', member)
+  return { 'KEPT' }
+end
+if redis.call('EXISTS', P .. 'wait:' .. id) == 1 then
+  redis.call('ZADD', P .. 'due', 'NX', int(now), id) -- its live turn was lost: whoever looks begins the next
   redis.call('ZREM', P .. 'retain', member)
   return { 'KEPT' }
 end

@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
--- Sets when a context must be looked at again, or forgets a context that has no live turn.
+-- Sets when a context must be looked at again. One that has no live turn is forgotten, unless turns wait: then the first is live.
 -- KEYS    1 meta
 -- ARGV    1 context key, 2-5 as the caller read them: turn ('' = none), epoch, token, entry, 6 Redis ms to look again
--- DERIVES ctx:<ctx> turn:<id> due
--- RETURNS OK | RETRY
--- USES    base
+-- DERIVES ctx:<ctx> wait:<ctx> waiting turn:<id> turns:* due retain
+-- RETURNS OK, pool of the turn that waited and is queued now or '' | RETRY
+-- USES    base wait promote
 local ctx = ARGV[1]
 local c = redis.call('HMGET', P .. 'ctx:' .. ctx, 'turn', 'ep', 'tok')
 if (c[1] or '') ~= ARGV[2] then
@@ -17,9 +17,14 @@ if ARGV[2] ~= '' then
     return { 'RETRY' }
   end
 end
-if ARGV[2] == '' then
-  redis.call('ZREM', P .. 'due', ctx)
-else
+if ARGV[2] ~= '' then
   redis.call('ZADD', P .. 'due', ARGV[6], ctx)
+  return { 'OK', '' }
 end
-return { 'OK' }
+local pool = promote(ctx)
+if pool then
+  redis.call('ZREM', P .. 'retain', 'c:' .. ctx)
+else
+  redis.call('ZREM', P .. 'due', ctx)
+end
+return { 'OK', pool or '' }

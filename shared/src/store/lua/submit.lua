@@ -1,19 +1,22 @@
 #!lua
--- Accepts a turn: turn record, history, first event, queue entry, due, indexes, in one step.
+-- Accepts a turn: turn record, history, first event, queue entry or place behind the live turn, due, indexes, in one step.
 -- KEYS    1 meta
 -- ARGV    1 publish command, 2 pool, 3 turn, 4 context key, 5 context id, 6 scope, 7 task, 8 record, 9 nonce,
 --         10 prev ('' = the turn creates its task), 11 stamp, 12 state, 13 Redis ms at which it is worth nothing any more,
---         14 most live turns of the scope in this partition (0 = any), 15 count of history items, then the items, then 1,
---         the first event, its class letter
--- DERIVES turn:<id> ctx:<ctx> task:<id> hist:<id> ev:<id> turns:<pool> q:<scope> due idx:* retain ch:<task>
--- RETURNS OK first number now | DUPLICATE first number now | BUSY turn | WORKING | TERMINAL | NOT_FOUND | RETRY | TAKEN | LIMITED
--- USES    base index journal
+--         14 most turns of the scope in this partition (0 = any), 15 how many may wait behind the live turn, 16 how long it may
+--         be queued then (ms), 17 its deadline or '', 18 live turn to interrupt or '', 19 count of history items,
+--         then the items, then 1, the first event, its class letter, then count of turns to withdraw, then what
+--         lib/withdraw.lua wants of each
+-- DERIVES turn:<id> ctx:<ctx> wait:<ctx> waiting task:<id> hist:<id> ev:<id> turns:<pool> q:<scope> due idx:* retain ch:<task> ctl
+-- RETURNS OK first number now place | DUPLICATE first number now place | BUSY turn | WORKING | TERMINAL | NOT_FOUND | RETRY
+--         | TAKEN | LIMITED
+-- USES    base index journal wait conclude withdraw
 local publish, pool, turn, ctx, context_id, scope, task, record, nonce, prev, stamp, state = unpack(ARGV, 1, 12)
-local turn_key, task_key, ctx_key = P .. 'turn:' .. turn, P .. 'task:' .. task, P .. 'ctx:' .. ctx
+local turn_key, task_key, ctx_key, line = P .. 'turn:' .. turn, P .. 'task:' .. task, P .. 'ctx:' .. ctx, P .. 'wait:' .. ctx
 
-local seen = redis.call('HMGET', turn_key, 'f', 'n')
+local seen = redis.call('HMGET', turn_key, 'f', 'n', 'place')
 if seen[1] then
-  return { 'DUPLICATE', seen[1], seen[2], int(now) }
+  return { 'DUPLICATE', seen[1], seen[2], int(now), seen[3] or '0' }
 end
 local t = redis.call('HMGET', task_key, 'scope', 'ctx', 'last', 'n', 'live', 'k', 'state')
 if prev == '' then
@@ -31,9 +34,29 @@ else
     return { 'RETRY' }
   end
 end
-local live = redis.call('HGET', ctx_key, 'turn')
-if live and live ~= '' then
-  return { 'BUSY', live }
+local items = tonumber(ARGV[19])
+local at = 20 + items
+local live, place, withdrawn = redis.call('HMGET', ctx_key, 'turn', 'tok', 'cancel'), 0, {}
+local busy = live[1] and live[1] ~= ''
+local interrupted = ARGV[18]
+if interrupted ~= '' then
+  -- Everything must be as the caller read it: the live turn, and who waits, in the same order.
+  local waiting, from = redis.call('LRANGE', line, 0, -1), at + 4
+  local same = live[1] == interrupted and #waiting == tonumber(ARGV[at + 3])
+  for i = 1, same and #waiting or 0 do
+    same = same and ARGV[from] == waiting[i] and is_as_read(from)
+    withdrawn[i] = from
+    from = select(2, places(from))
+  end
+  if not same then
+    return { 'RETRY' }
+  end
+  place = 1
+elseif busy then
+  place = redis.call('LLEN', line) + 1
+  if place > tonumber(ARGV[15]) then
+    return { 'BUSY', live[1] }
+  end
 end
 local limit = tonumber(ARGV[14])
 if limit > 0 and redis.call('ZCARD', P .. 'q:' .. scope) >= limit then
@@ -43,11 +66,9 @@ end
 -- Writes. None of them can fail: types are ours, the journal's last id was compared.
 local after = prev == '' and '0-0' or prev
 local number = prev == '' and 1 or tonumber(t[4]) + 1
-local items = tonumber(ARGV[15])
-local at = 16 + items
 ARGV[at + 2] = int(number) .. '.' .. ARGV[at + 2]
 if items > 0 then
-  redis.call('RPUSH', P .. 'hist:' .. task, unpack(ARGV, 16, 15 + items))
+  redis.call('RPUSH', P .. 'hist:' .. task, unpack(ARGV, 20, 19 + items))
 end
 local first = append(task, after, nonce, at)
 if prev == '' then
@@ -56,20 +77,43 @@ if prev == '' then
 else
   redis.call('HSET', task_key, 'state', state, 'last', first, 'up', stamp, 'n', int(number), 'live', turn, 'k', 'n')
 end
-local entry = redis.call('XADD', P .. 'turns:' .. pool, '*', 't', turn, 'x', ctx)
+local entry = busy and '' or redis.call('XADD', P .. 'turns:' .. pool, '*', 't', turn, 'x', ctx)
 redis.call('HSET', turn_key, 'r', record, 'k', task, 'f', first, 'n', int(number), 'e', entry, 'q', 'turns:' .. pool)
 if limit > 0 then
   redis.call('ZADD', P .. 'q:' .. scope, int(now), turn)
   redis.call('HSET', turn_key, 's', scope)
 end
-redis.call('HSET', ctx_key, 'id', context_id, 'scope', scope, 'turn', turn)
-redis.call('ZADD', P .. 'due', int(math.min(now + 30000, tonumber(ARGV[13]))), ctx)
+local ends = {}
+if busy then
+  for i, from in ipairs(withdrawn) do
+    ends[i] = withdraw(ctx, from)
+  end
+  redis.call('HSET', turn_key, 'age', ARGV[16], 'dl', ARGV[17], 'place', int(place))
+  redis.call('RPUSH', line, turn)
+  redis.call('ZADD', P .. 'waiting', int(now), turn)
+  redis.call('HSET', ctx_key, 'w', '1')
+  if interrupted ~= '' and (not live[3] or live[3] == '') then
+    redis.call('HSET', ctx_key, 'cancel', live[1] .. ' ' .. nonce)
+  end
+  if interrupted ~= '' and (not live[2] or live[2] == '') then
+    redis.call('ZADD', P .. 'due', int(now), ctx) -- nobody holds it: whoever looks ends it, if the caller does not
+  end
+else
+  redis.call('HSET', ctx_key, 'id', context_id, 'scope', scope, 'turn', turn)
+  redis.call('ZADD', P .. 'due', int(math.min(now + 30000, tonumber(ARGV[13]))), ctx)
+end
 index(scope, ctx, task, t[7], state, stamp)
 if prev ~= '' then
   redis.call('ZREM', P .. 'retain', 't:' .. task, 'c:' .. ctx, 'j:' .. task)
   announce(publish, task, prev, first, at)
-elseif live then
+elseif live[1] and not busy then
   -- Nobody can wait for a task that did not exist: no doorbell.
   redis.call('ZREM', P .. 'retain', 'c:' .. ctx)
 end
-return { 'OK', first, int(number), int(now) }
+for i, from in ipairs(withdrawn) do
+  announce(publish, ARGV[from + 1], ARGV[from + 2], ends[i], (places(from)))
+end
+if interrupted ~= '' then
+  redis.pcall(publish, P .. 'ctl', 'cancel ' .. ctx .. ' ' .. live[1])
+end
+return { 'OK', first, int(number), int(now), int(place) }

@@ -5,7 +5,8 @@
 --         taken, 7 how many own pending entries a repeat looks at, 8.. n tokens
 -- DERIVES turns:<pool>:first turns:<pool> turns:<pool>:last ctx:<ctx> turn:<id> task:<id> due
 -- RETURNS TAKEN now full, then a list per turn: turn, context key, token, epoch, record, number, charged, handbacks,
---         opened, first, last, base snapshot or '', queue, cancelled, epoch before or ''
+--         opened, first, last, base snapshot or '', queue, cancelled, epoch before or '',
+--         since when it is live, if it waited behind another, or ''
 -- USES    base run
 local pool, worker, n, ttl = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local expires = int(now + ttl)
@@ -15,13 +16,13 @@ local out = {}
 local unreadable -- an error that must not cost the turns that are leased already
 
 local function read_turn(turn)
-  return redis.call('HMGET', P .. 'turn:' .. turn, 'r', 'k', 'n', 'charged', 'handbacks', 'opened', 'f', 'e', 'q')
+  return redis.call('HMGET', P .. 'turn:' .. turn, 'r', 'k', 'n', 'charged', 'handbacks', 'opened', 'f', 'e', 'q', 'since')
 end
 
 local function turn_row(turn, r, ctx, token, epoch, queue, canceled, before)
   local t = redis.call('HMGET', P .. 'task:' .. r[2], 'last', 'snap', 'base')
   out[#out + 1] = { turn, ctx, token, epoch, r[1], r[3], r[4] or '0', r[5] or '0', r[6] or '0', r[7], t[1] or '',
-    t[3] or t[2] or '', queue, canceled and '1' or '', before }
+    t[3] or t[2] or '', queue, canceled and '1' or '', before, r[10] or '' }
 end
 
 local function lease(queue, entry, turn, ctx)

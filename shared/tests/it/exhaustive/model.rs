@@ -34,10 +34,14 @@ pub enum Rule {
     LastAlone,
     /// Who takes a turn leaves its context in `due` (`take.lua`).
     Due,
+    /// The end of a turn begins the next that waits (`lib/release.lua`).
+    Promote,
+    /// A turn that begins knows nothing of the cancel of the one before (`lib/promote.lua`).
+    ClearCancel,
 }
 
 impl Rule {
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::Token,
         Self::ClearToken,
         Self::RepeatIsKnown,
@@ -49,6 +53,8 @@ impl Rule {
         Self::Terminal,
         Self::LastAlone,
         Self::Due,
+        Self::Promote,
+        Self::ClearCancel,
     ];
 }
 
@@ -132,11 +138,15 @@ impl Decided {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Context {
     pub turn: u8,
+    /// How many turns wait behind it.
+    pub waiting: u8,
     pub stage: Stage,
     pub epoch: u8,
     pub token: Option<u8>,
     pub tries: Tries,
     pub canceled: bool,
+    /// The truth: which turn the cancel was meant for. No rule reads it.
+    pub meant: u8,
     pub asked: Asked,
     pub ended: Option<End>,
     pub view: Option<View>,
@@ -263,6 +273,12 @@ impl State {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     Submit(usize),
+    /// A message that waits behind the live turn.
+    Wait(usize),
+    /// What waits is cancelled.
+    Withdraw(usize),
+    /// A message that takes the place of everything.
+    Interrupt(usize),
     Take(usize, usize),
     /// The worker sends; whether the answer arrives.
     Write(usize, usize, Sent, bool),

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use a2a::{Message, Part, Role};
 use relevo_shared::domain::due::{Charge, Live, Standing, Verdict, crashed, handed_back, judge};
 use relevo_shared::domain::reason::FailReason;
-use relevo_shared::domain::record::{CrashPolicy, Sender, Tries, TurnRecord, VERSION};
+use relevo_shared::domain::record::{BusyPolicy, CrashPolicy, Sender, Tries, TurnRecord, VERSION};
 use relevo_shared::domain::state::End;
 use relevo_shared::ids::{Partition, TaskId, TurnId};
 
@@ -24,6 +24,8 @@ pub struct Cluster {
     pub records: Vec<TurnRecord>,
     /// How many turns each context gets.
     pub turns: u8,
+    /// How many turns may wait in a context.
+    pub waits: u8,
     /// How many batches an attempt writes before its end.
     pub writes: u8,
     /// Whether answers are lost, and requests arrive after the death of their worker.
@@ -39,6 +41,7 @@ impl Cluster {
         Self {
             records: policies.iter().copied().map(record).collect(),
             turns: 1,
+            waits: 0,
             writes: 1,
             lossy: true,
             looks: true,
@@ -53,11 +56,13 @@ impl Cluster {
     pub fn start(&self) -> State {
         let context = Context {
             turn: 1,
+            waiting: 0,
             stage: Stage::Queued { last: false },
             epoch: 0,
             token: None,
             tries: Tries::default(),
             canceled: false,
+            meant: 0,
             asked: Asked::Never,
             ended: None,
             view: None,
@@ -84,6 +89,17 @@ impl Cluster {
                 Stage::Idle if context.turn < self.turns => actions.push(Action::Submit(c)),
                 Stage::Leased { expired: false } => actions.push(Action::RunsOut(c)),
                 Stage::Idle | Stage::Queued { .. } | Stage::Delayed | Stage::Leased { .. } => {}
+            }
+            if context.stage != Stage::Idle && context.turn < self.turns {
+                if context.waiting < self.waits {
+                    actions.push(Action::Wait(c));
+                }
+                if self.waits > 0 && !context.canceled {
+                    actions.push(Action::Interrupt(c));
+                }
+            }
+            if context.waiting > 0 {
+                actions.push(Action::Withdraw(c));
             }
             if context.asked == Asked::Never {
                 actions.push(Action::Cancel(c));
@@ -169,6 +185,14 @@ impl Cluster {
     fn do_only(&self, state: &mut State, action: Action) {
         match action {
             Action::Submit(c) => self.submit(state, c),
+            Action::Wait(c) => state.contexts[c].waiting += 1,
+            Action::Withdraw(c) => state.contexts[c].waiting -= 1,
+            Action::Interrupt(c) => {
+                let context = &mut state.contexts[c];
+                context.waiting = 1;
+                context.canceled = true;
+                context.meant = context.turn;
+            }
             Action::Take(w, c) => self.take(state, w, c),
             Action::Write(w, c, sent, answered) => self.write(state, w, c, sent, answered),
             Action::Renew(w, c) => renew(state, w, c),
@@ -292,7 +316,7 @@ impl Cluster {
                 context.tries.begun = true;
             }
             if let Some(end) = sent.end() {
-                end_turn(context, end);
+                self.end_turn(context, end);
             }
             belief.written = true;
             belief.grown = true;
@@ -363,6 +387,7 @@ impl Cluster {
         };
         let live = Live {
             record: &self.records[c],
+            since: NOW,
             tries: context.tries,
             standing,
             canceled: context.canceled,
@@ -421,9 +446,29 @@ impl Cluster {
                 false
             }
             Decided::End(end) => {
-                end_turn(context, end);
+                self.end_turn(context, end);
                 true
             }
+        }
+    }
+
+    /// `lib/release.lua` and `lib/promote.lua`.
+    fn end_turn(&self, context: &mut Context, end: End) {
+        context.stage = Stage::Idle;
+        context.token = None;
+        context.due = false;
+        context.ended = Some(end);
+        context.owner += 1;
+        let next = context.waiting > 0 && self.keeps(Rule::Promote);
+        context.canceled &= next && !self.keeps(Rule::ClearCancel);
+        if next {
+            context.waiting -= 1;
+            context.turn += 1;
+            context.stage = Stage::Queued { last: false };
+            context.tries = Tries::default();
+            context.asked = Asked::Never;
+            context.ended = None;
+            context.due = true;
         }
     }
 
@@ -433,9 +478,10 @@ impl Cluster {
             let mut context = context.clone();
             context.view = None;
             // An attempt costs a crash or a hand-back, and a hand-back may cost a wait.
-            for _ in 0..4 * (ATTEMPTS + self.records[c].handbacks + 1) {
+            let turns = 1 + u32::from(context.waiting);
+            for _ in 0..4 * turns * (ATTEMPTS + self.records[c].handbacks + 1) {
                 match context.stage {
-                    Stage::Idle => return true,
+                    Stage::Idle => return context.waiting == 0,
                     Stage::Queued { .. } => self.lease(&mut context),
                     Stage::Leased { expired: false } => context.stage = Stage::Leased { expired: true },
                     Stage::Leased { expired: true } | Stage::Delayed => match self.verdict(c, &context) {
@@ -486,22 +532,13 @@ fn renew(state: &mut State, w: usize, c: usize) {
     }
 }
 
-/// `lib/release.lua`.
-fn end_turn(context: &mut Context, end: End) {
-    context.stage = Stage::Idle;
-    context.token = None;
-    context.canceled = false;
-    context.due = false;
-    context.ended = Some(end);
-    context.owner += 1;
-}
-
 /// `cancel.lua`; a turn that nobody holds is the caller's to settle.
 fn cancel(context: &mut Context) {
     match context.stage {
         Stage::Idle => context.asked = Asked::TooLate,
         Stage::Leased { .. } => {
             context.canceled = true;
+            context.meant = context.turn;
             context.asked = Asked::Accepted;
         }
         Stage::Queued { .. } | Stage::Delayed => {
@@ -526,6 +563,7 @@ fn record(policy: CrashPolicy, handbacks: u32) -> TurnRecord {
         submitted: NOW,
         deadline: None,
         queue_age: FAR,
+        busy: BusyPolicy::Reject,
         remember_ms: 0,
         new_task: true,
         accepted_output_modes: Vec::new(),

@@ -35,11 +35,18 @@ pub enum Pair {
     TailLostThenFenced,
     TailLostThenSentAgain,
     GraceThenLook,
+    WaitThenLive,
+    WaitThenCancel,
+    WaitThenSubmitAgain,
+    InterruptOfLeased,
+    InterruptOfUnheld,
+    InterruptThenTake,
+    InterruptThenLook,
 }
 
 use Pair as P;
 
-const ALL: [Pair; 30] = [
+const ALL: [Pair; 37] = [
     P::ExpiredThenRenewed,
     P::ExpiredThenWritten,
     P::ExpiredThenRecovered,
@@ -70,6 +77,13 @@ const ALL: [Pair; 30] = [
     P::TailLostThenFenced,
     P::TailLostThenSentAgain,
     P::GraceThenLook,
+    P::WaitThenLive,
+    P::WaitThenCancel,
+    P::WaitThenSubmitAgain,
+    P::InterruptOfLeased,
+    P::InterruptOfUnheld,
+    P::InterruptThenTake,
+    P::InterruptThenLook,
 ];
 
 /// How often.

@@ -7,7 +7,7 @@ use relevo_shared::domain::reason::FailReason;
 use relevo_shared::domain::record::{CrashPolicy, TurnRecord};
 use relevo_shared::domain::retry::handback_wait;
 use relevo_shared::domain::state::End;
-use relevo_shared::ids::{EntryId, LeaseToken, Nonce, TaskId};
+use relevo_shared::ids::{EntryId, LeaseToken, Nonce, TaskId, TurnId};
 use relevo_shared::janitor::GivenBack;
 use relevo_shared::store::Submitted;
 
@@ -35,6 +35,8 @@ pub enum Stage {
 #[derive(Debug, Clone)]
 pub struct Live {
     pub record: TurnRecord,
+    /// Whether it waited behind another.
+    pub waited: bool,
     pub stage: Stage,
     pub lease: Option<(LeaseToken, u64)>,
     pub charged: u32,
@@ -44,6 +46,23 @@ pub struct Live {
     pub canceled: bool,
     /// What the last opened attempt said.
     pub said: String,
+}
+
+impl Live {
+    pub fn new(record: TurnRecord, waited: bool) -> Self {
+        Self {
+            record,
+            waited,
+            stage: Stage::Queued,
+            lease: None,
+            charged: 0,
+            handbacks: 0,
+            opened: 0,
+            begun: false,
+            canceled: false,
+            said: String::new(),
+        }
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -72,6 +91,8 @@ pub struct Written {
 #[derive(Clone, Default)]
 pub struct Model {
     pub live: [Option<Live>; 3],
+    /// Behind the live ones, in order.
+    pub waiting: [VecDeque<TurnRecord>; 3],
     pub tasks: BTreeMap<TaskId, Task>,
     pub latest: [Option<TaskId>; 3],
     /// Contexts that wait: last attempts, what came back, what is new.
@@ -118,10 +139,35 @@ impl Model {
         }
     }
 
-    /// Whether the scope has as many live turns as it may have.
+    /// Whether the scope has as many turns as it may have.
     pub fn limited(&self) -> Option<Submitted> {
-        let live = self.live.iter().flatten().count() as u64;
-        (live >= LIMIT).then_some(Submitted::Limited)
+        let waiting: usize = self.waiting.iter().map(VecDeque::len).sum();
+        let turns = self.live.iter().flatten().count() + waiting;
+        (turns as u64 >= LIMIT).then_some(Submitted::Limited)
+    }
+
+    /// The turn of a task, live or waiting.
+    pub fn turn_of(&self, task: TaskId) -> Option<TurnId> {
+        let live = self.live.iter().flatten().map(|live| &live.record);
+        let mut all = live.chain(self.waiting.iter().flatten());
+        all.find(|record| record.task == task).map(|record| record.turn)
+    }
+
+    /// Whether a turn is live or waits.
+    pub fn is_known(&self, turn: TurnId) -> bool {
+        let live = self.live.iter().flatten().map(|live| &live.record);
+        live.chain(self.waiting.iter().flatten())
+            .any(|record| record.turn == turn)
+    }
+
+    /// A waiting turn ends before it began.
+    pub fn withdraw(&mut self, context: usize, turn: TurnId) {
+        let record = self.waiting[context].iter().find(|record| record.turn == turn).unwrap();
+        let task = self.tasks.get_mut(&record.task).unwrap();
+        task.state = TaskState::Canceled;
+        task.terminal = true;
+        task.entries += 1;
+        self.waiting[context].retain(|record| record.turn != turn);
     }
 
     pub fn enqueue(&mut self, context: usize, queue: usize) {
@@ -147,6 +193,10 @@ impl Model {
                 task.history.push(live.said);
             }
             reason.text().clone_into(&mut task.answer);
+        }
+        if let Some(next) = self.waiting[context].pop_front() {
+            self.live[context] = Some(Live::new(next, true));
+            self.queues[MAIN].push_back(context);
         }
     }
 
@@ -204,7 +254,7 @@ impl Model {
         }
     }
 
-    /// A turn was accepted.
+    /// A turn was accepted, behind the live one or as it.
     pub fn accept(&mut self, context: usize, record: TurnRecord, first: EntryId, number: u32) {
         if record.new_task {
             self.made.push(record.task);
@@ -228,17 +278,11 @@ impl Model {
         task.history.push("hello".to_owned());
         self.latest[context] = Some(record.task);
         self.accepted.push((record.clone(), first, number));
-        self.queues[MAIN].push_back(context);
-        self.live[context] = Some(Live {
-            record,
-            stage: Stage::Queued,
-            lease: None,
-            charged: 0,
-            handbacks: 0,
-            opened: 0,
-            begun: false,
-            canceled: false,
-            said: String::new(),
-        });
+        if self.live[context].is_some() {
+            self.waiting[context].push_back(record);
+        } else {
+            self.queues[MAIN].push_back(context);
+            self.live[context] = Some(Live::new(record, false));
+        }
     }
 }

@@ -2,12 +2,12 @@
 
 use a2a::TaskState;
 use relevo_shared::domain::reason::FailReason;
-use relevo_shared::domain::record::{CrashPolicy, TurnRecord};
+use relevo_shared::domain::record::{BusyPolicy, CrashPolicy, TurnRecord};
 use relevo_shared::domain::state::End;
 use relevo_shared::ids::{LeaseToken, Nonce, TaskId, WorkerId};
-use relevo_shared::janitor::{Conclusion, GivenBack, Why, cancel_idle, conclude, give_back};
+use relevo_shared::janitor::{Conclusion, GivenBack, Why, cancel_idle, conclude, end_interrupted, give_back, withdraw};
 use relevo_shared::platform::entropy;
-use relevo_shared::store::{Batch, EmitReply, Held, Keep, LeaseClient, Settled, Submitted, Taken};
+use relevo_shared::store::{Asked, Batch, EmitReply, Held, Keep, LeaseClient, Settled, Submitted, Taken};
 
 use super::met::Pair;
 use super::model::{FIRST, Judged, LAST, Live, MAIN, Stage, Written};
@@ -29,22 +29,16 @@ impl Walk {
     pub async fn submit(&mut self) {
         let context = self.dice.below(3);
         let follow = self.model.latest[context].filter(|_| self.dice.below(3) > 0);
-        let mut record = TurnRecord {
-            attempts: ATTEMPTS,
-            handbacks: HANDBACKS,
-            policy: if context == 2 {
-                CrashPolicy::Fail
-            } else {
-                CrashPolicy::Restart
-            },
-            ..self.world.record(CONTEXTS[context]).await
-        };
+        let policy = self
+            .dice
+            .one_of(&[BusyPolicy::Reject, BusyPolicy::Queue, BusyPolicy::Queue]);
+        let mut record = self.record(context, policy).await;
         let busy = self.model.live[context].is_some();
         let (submitted, expected) = match follow {
             None => {
                 let nonce = Nonce(entropy::u64());
                 let submitted = self.world.submit_limited(&record, nonce, None, &[], Some(LIMIT)).await;
-                let expected = if busy {
+                let expected = if busy && policy == BusyPolicy::Reject {
                     Some(Submitted::Busy)
                 } else {
                     self.model.limited()
@@ -68,9 +62,7 @@ impl Walk {
                     .submit_limited(&record, nonce, Some(stored.last), &history, Some(LIMIT))
                     .await;
                 let known = &self.model.tasks[&task];
-                let works = self.model.live[context]
-                    .as_ref()
-                    .is_some_and(|live| live.record.task == task);
+                let works = self.model.turn_of(task).is_some();
                 let expected = if known.terminal {
                     Some(Submitted::Terminal)
                 } else if works {
@@ -84,7 +76,7 @@ impl Walk {
             }
         };
         self.tell(format!(
-            "submit to {} (follow-up: {}): {submitted:?}",
+            "submit to {} (follow-up: {}, {policy:?}): {submitted:?}",
             CONTEXTS[context],
             follow.is_some()
         ));
@@ -96,13 +88,79 @@ impl Walk {
             first,
             number,
             repeat: false,
+            place,
             ..
         } = submitted
         else {
             panic!("{submitted:?}")
         };
+        let behind = self.model.waiting[context].len() as u64 + 1;
+        assert_eq!(place, if busy { behind } else { 0 });
         self.met.count_if(self.purged, Pair::PurgeThenSubmit);
         self.model.accept(context, record, first, number);
+    }
+
+    async fn record(&self, context: usize, busy: BusyPolicy) -> TurnRecord {
+        TurnRecord {
+            attempts: ATTEMPTS,
+            handbacks: HANDBACKS,
+            policy: if context == 2 {
+                CrashPolicy::Fail
+            } else {
+                CrashPolicy::Restart
+            },
+            busy,
+            ..self.world.record(CONTEXTS[context]).await
+        }
+    }
+
+    /// A turn takes the place of everything in a context. Its gateway may die before it has ended what nobody holds.
+    pub async fn interrupt(&mut self) {
+        let context = self.dice.below(3);
+        if self.model.live[context].is_none() {
+            return;
+        }
+        let record = self.record(context, BusyPolicy::Interrupt).await;
+        let found = self.world.found(&record).await;
+        let nonce = Nonce(entropy::u64());
+        let limit = Some(LIMIT);
+        let submitted = self.world.submit_instead_limited(&record, nonce, &found, limit).await;
+        self.tell(format!("interrupt {}: {submitted:?}", CONTEXTS[context]));
+        if let Some(expected) = self.model.limited() {
+            assert_eq!(submitted, expected);
+            return;
+        }
+        let Submitted::Accepted {
+            first,
+            number,
+            repeat: false,
+            place: 1,
+            ..
+        } = submitted
+        else {
+            panic!("{submitted:?}")
+        };
+        for ended in self.model.waiting[context].clone() {
+            self.model.withdraw(context, ended.turn);
+        }
+        let live = self.model.live[context].as_mut().unwrap();
+        live.canceled = true;
+        let held = live.lease.is_some();
+        self.model.accept(context, record, first, number);
+        self.met.count(if held {
+            Pair::InterruptOfLeased
+        } else {
+            Pair::InterruptOfUnheld
+        });
+        if self.dice.below(3) == 0 {
+            let (key, keep) = (self.key(context), Keep::default());
+            end_interrupted(&self.world.store, ONLY, &key, found.live, &keep)
+                .await
+                .unwrap();
+            if !held {
+                self.model.end(context, &TaskState::Canceled, None);
+            }
+        }
     }
 
     pub async fn submit_again(&mut self) {
@@ -113,13 +171,10 @@ impl Walk {
         let (record, first, number) = self.model.accepted[n].clone();
         let again = self.world.submit(&record).await;
         self.tell(format!("submit {} again: {again:?}", record.turn));
-        let over = !self
-            .model
-            .live
-            .iter()
-            .flatten()
-            .any(|live| live.record.turn == record.turn);
+        let over = !self.model.is_known(record.turn);
         self.met.count_if(over, Pair::EndThenSubmitAgain);
+        let waits = self.model.waiting.iter().flatten().any(|w| w.turn == record.turn);
+        self.met.count_if(waits, Pair::WaitThenSubmitAgain);
         assert!(
             matches!(again, Submitted::Accepted { first: f, number: n, repeat: true, .. } if (f, n) == (first, number))
         );
@@ -171,6 +226,9 @@ impl Walk {
                 (tries.charged, tries.handbacks, tries.opened),
                 (live.charged, live.handbacks, live.opened)
             );
+            assert_eq!(taken.canceled, live.canceled);
+            self.met.count_if(live.canceled, Pair::InterruptThenTake);
+            self.met.count_if(live.waited, Pair::WaitThenLive);
             live.stage = Stage::Leased { expired: false };
             live.lease = Some((taken.token.clone(), taken.epoch.0));
             self.held.push((context, Running::new(taken)));
@@ -418,19 +476,28 @@ impl Walk {
         let nonce = Nonce(entropy::u64());
         let asked = self.world.store.request_cancel(ONLY, &key, turn, nonce).await.unwrap();
         self.tell(format!("cancel {}: {asked:?}", CONTEXTS[context]));
+        if self.model.waiting[context].iter().any(|record| record.turn == turn) {
+            assert_eq!(asked, Asked::Waiting);
+            let settled = withdraw(&self.world.store, &key, turn, &Keep::default()).await;
+            assert_eq!(settled.unwrap(), Settled::Done);
+            self.met.count(Pair::WaitThenCancel);
+            self.model.withdraw(context, turn);
+            return;
+        }
         match self.model.live[context].as_mut() {
+            Some(live) if live.record.turn != turn => assert_eq!(asked, Asked::Gone),
             None => {
-                assert_eq!(asked, None);
+                assert_eq!(asked, Asked::Gone);
                 self.met.count(Pair::EndThenCancel);
                 self.cancel_idle(context).await;
             }
             Some(live) if live.lease.is_some() => {
-                assert_eq!(asked, Some(true));
+                assert_eq!(asked, Asked::Told);
                 self.met.count_if(live.canceled, Pair::CancelThenCancel);
                 live.canceled = true;
             }
             Some(live) => {
-                assert_eq!(asked, Some(false));
+                assert_eq!(asked, Asked::Unheld);
                 self.met.count_if(live.handbacks > 0, Pair::HandBackThenCancel);
                 let view = self.world.view(&live.record).await;
                 let end = Conclusion {
@@ -566,6 +633,10 @@ impl Walk {
                 continue;
             };
             match live.stage {
+                Stage::Queued | Stage::Vanished | Stage::Delayed { .. } if live.canceled => {
+                    self.met.count(Pair::InterruptThenLook);
+                    self.model.end(context, &TaskState::Canceled, None);
+                }
                 Stage::Leased { expired: true } if self.model.grace => self.met.count(Pair::GraceThenLook),
                 Stage::Leased { expired: true } if live.canceled => {
                     self.met.count(Pair::CancelThenCrash);
@@ -630,7 +701,7 @@ impl Walk {
         self.tell(format!("purge {member}: {purged}"));
         let (class, id) = member.split_once(':').unwrap();
         let task = TaskId::parse(id);
-        let live = |task: TaskId| self.model.live.iter().flatten().any(|live| live.record.task == task);
+        let live = |task: TaskId| self.model.turn_of(task).is_some();
         match class {
             "t" => {
                 let task = task.unwrap();

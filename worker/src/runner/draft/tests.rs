@@ -30,6 +30,7 @@ fn taken(opened: u32) -> Taken {
         base: None,
         last_attempt: false,
         canceled: false,
+        since: 1_000,
     }
 }
 

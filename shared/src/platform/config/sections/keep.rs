@@ -8,7 +8,8 @@ use crate::platform::config::{ConfigErrors, Validate};
 crate::settings! {
     /// When new work is refused, with 503 or (a caller's own limit) 429, and Retry-After. Running turns are never touched by these.
     pub struct LimitSettings in "limits" {
-        /// Turns queued in the whole cluster before new ones are refused; at least 1. Each holds its message in Redis.
+        /// Turns queued, running or waiting behind another in the whole cluster before new ones are refused; at least 1. Each
+        /// holds its message in Redis.
         backlog: u64 = "100000",
         /// Live turns, waiting and running, that one scope (tenant and principal) may have in the whole cluster; more are
         /// refused with 429. 0 means no limit. Without authentication everyone is one scope.
@@ -17,7 +18,7 @@ crate::settings! {
         /// accepted can still write their results. Without maxmemory it has no effect.
         redis_memory: f64 = "0.85",
         /// How long a turn may wait in the queue; then it ends FAILED `queue_expired` instead of being run for a client
-        /// that has long given up.
+        /// that has long given up. What it waits behind another turn of its context before that does not count.
         queue_age: Duration = "1h",
     }
 }

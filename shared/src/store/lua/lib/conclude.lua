@@ -1,0 +1,21 @@
+-- Stores the result of a turn, and leaves of it what answers a repeated submit. All checks are the caller's. Returns where it was
+-- queued: entry and queue.
+-- f: turn, task, class, state, snapshot, last, stamp, keep (place of four numbers of ms in ARGV: task, context, journal, turn),
+--    history (place of a count in ARGV, then items)
+local function conclude(f)
+  local items = f.history + tonumber(ARGV[f.history])
+  for from = f.history + 1, items, 1000 do -- in pieces: Lua cannot unpack more than some thousand values
+    redis.call('RPUSH', P .. 'hist:' .. f.task, unpack(ARGV, from, math.min(from + 999, items)))
+  end
+  redis.call('HSET', P .. 'task:' .. f.task, 'last', f.last, 'state', f.state, 'up', f.stamp, 'k', f.class, 'live', '',
+    'snap', f.snapshot, 'snapc', f.last)
+  local turn = P .. 'turn:' .. f.turn
+  local r = redis.call('HMGET', turn, 'f', 'n', 's', 'e', 'q')
+  if r[3] then
+    redis.call('ZREM', P .. 'q:' .. r[3], f.turn)
+  end
+  redis.call('DEL', turn)
+  redis.call('HSET', turn, 'f', r[1] or '', 'n', r[2] or '')
+  redis.call('PEXPIRE', turn, ARGV[f.keep + 3])
+  return r[4], r[5]
+end
