@@ -9,6 +9,7 @@ mod extended_card;
 pub(crate) mod extensions;
 mod follow;
 mod get_task;
+mod held;
 mod keyed;
 mod list_tasks;
 mod push_config;
@@ -35,7 +36,7 @@ use std::time::Duration;
 use relevo_shared::domain::retry::jitter;
 use relevo_shared::ids::TaskId;
 use relevo_shared::platform::entropy;
-use relevo_shared::store::{HistoryLength, Retry, StoreError, StoredTask};
+use relevo_shared::store::{HistoryLength, Retry, Shown, StoreError, StoredTask};
 use tokio::time::{Instant, timeout_at};
 
 use crate::auth::Principal;
@@ -107,6 +108,7 @@ async fn read_visible(
     let stored = until_answered(deadline, || services.store.read_task(task, history)).await?;
     let stored = stored
         .filter(|stored| stored.scope == *principal.scope())
+        .filter(|stored| stored.shown == Shown::Yes)
         .ok_or_else(not_found)?;
     services.clock.learn(stored.now);
     Ok(stored)

@@ -38,6 +38,7 @@ fn record() -> TurnRecord {
         busy: BusyPolicy::Reject,
         remember_ms: 0,
         new_task: true,
+        direct: false,
         accepted_output_modes: Vec::new(),
         extensions: Vec::new(),
         traceparent: None,

@@ -89,6 +89,8 @@ pub struct AgentConfig {
     pub attempts: Option<u32>,
     /// The workers that serve it.
     pub pool: String,
+    /// Whether it may answer with a message alone, without a task.
+    pub direct: bool,
     /// For the card: what people call it.
     pub title: String,
     /// For the card.
@@ -111,6 +113,7 @@ impl AgentConfig {
             busy: BusyPolicy::default(),
             attempts: None,
             pool: DEFAULT_POOL.to_owned(),
+            direct: false,
             title: name.to_owned(),
             description: kind.default_description().to_owned(),
             skills: Vec::new(),

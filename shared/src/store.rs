@@ -52,7 +52,7 @@ pub use script::{SCRIPTS, ScriptText};
 pub use settle::{Asked, ContextView, LiveTurn, SettleEnd, Settled};
 pub use subscriber::{Heard, Subscriber, SubscriberHandle};
 pub use sweep::Swept;
-pub use tasks::{HistoryLength, StoredTask};
+pub use tasks::{HistoryLength, Shown, StoredTask};
 pub use turns::{Refused, Submit, Submitted, Take, Taken, Took};
 pub use waiting::{Interrupt, MOST_WAITING, Withdrawal};
 pub use workers::WorkerSeen;

@@ -81,6 +81,8 @@ impl Turn {
 pub enum Ending {
     /// Done.
     Completed,
+    /// Done with a message alone, without a task, where that is possible: else as if it was [`Ending::Completed`].
+    Direct,
     /// Stopped, of the agent's own accord.
     Canceled,
     /// Went wrong, as an answer.

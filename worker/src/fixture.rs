@@ -29,6 +29,7 @@ pub(crate) fn record() -> TurnRecord {
         busy: BusyPolicy::Reject,
         remember_ms: 0,
         new_task: true,
+        direct: false,
         accepted_output_modes: Vec::new(),
         extensions: Vec::new(),
         traceparent: None,

@@ -10,7 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use relevo_shared::domain::event;
 use relevo_shared::ids::{Cursor, EntryId, TaskId};
-use relevo_shared::store::{HistoryLength, Reservation, Reserved, millis};
+use relevo_shared::store::{HistoryLength, Reservation, Reserved, Shown, millis};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -124,6 +124,10 @@ pub(super) async fn attach(
     let stored = wait::read(services, task, HistoryLength::All, call.deadline).await?;
     let over = stored.live.is_none() || stored.number > number;
     let last = stored.last;
+    let shown = stored.shown;
+    if let (Shown::Never, Some(message)) = (shown, event::direct_message(&stored.folded)) {
+        return Ok(Sent::Direct(message, Cursor { task, entry: last }));
+    }
     let now = stored.into_task(HistoryLength::All);
     let requested = Cursor { task, entry: first };
     let cursor = Cursor { task, entry: last };
@@ -166,6 +170,7 @@ pub(super) async fn attach(
         listener: Some(listener),
         opening,
         fresh: false,
+        held: shown == Shown::NotYet,
         place: 0,
     })))
 }

@@ -4,6 +4,7 @@ use a2a::{SendMessageResponse, Task};
 use relevo_shared::domain::event::with_turn_facts;
 use serde_json::{Map, Value};
 
+use super::held;
 use super::submit::{Accepted, Sent, submit};
 use super::wait::{self, Awaited, Over};
 use crate::auth::Permit;
@@ -23,6 +24,7 @@ pub(crate) async fn send_message(
     let want = (!request.return_immediately).then_some(Want::Few);
     let accepted = match submit(services, permit.principal(), call, request, want).await? {
         Sent::Answered(opening) => return Ok(SendMessageResponse::Task(history.limit(opening.task))),
+        Sent::Direct(message, _) => return Ok(SendMessageResponse::Message(message)),
         Sent::Accepted(accepted) => *accepted,
     };
     let mut awaited = Awaited {
@@ -35,6 +37,7 @@ pub(crate) async fn send_message(
         listener,
         opening,
         place,
+        held,
         ..
     } = accepted;
     let Some(mut listener) = listener else {
@@ -53,6 +56,19 @@ pub(crate) async fn send_message(
     let over = wait::turn(services, &mut listener, &mut awaited, limit, &seat)
         .await
         .map_err(taken)?;
+    if held {
+        if over == Over::Time {
+            // What comes back in a moment is a task.
+            let deadline = tokio::time::Instant::now() + services.settings.gateway.request_timeout;
+            held::show(services, deadline, opening.cursor.task)
+                .await
+                .map_err(taken)?;
+        }
+        let answer = held::answer(services, call, opening.cursor.task).await.map_err(taken)?;
+        if let Some((message, _)) = answer {
+            return Ok(SendMessageResponse::Message(message));
+        }
+    }
     if let (Over::Turn, Some(fold)) = (over, awaited.task) {
         let Task { id, context_id, .. } = opening.task;
         let task = fold.into_state().into_task(id, context_id, Vec::new());

@@ -2,6 +2,7 @@
 //! client that was cut off: it resumes, and never starts a second turn.
 
 use super::follow::{EventStream, Follow, Until, single};
+use super::held;
 use super::submit::{Sent, submit};
 use super::subscribe_to_task::{Idle, cursor, resume};
 use crate::auth::Permit;
@@ -25,6 +26,8 @@ pub(crate) async fn stream_message(
             let cursor = opening.cursor;
             Ok(single(services, cursor, opening.into_bytes()))
         }
+        Sent::Direct(message, cursor) => Ok(single(services, cursor, held::bytes(message))),
+        Sent::Accepted(accepted) if accepted.held => held::stream(services, call, *accepted).await,
         Sent::Accepted(accepted) => {
             let Some(listener) = accepted.listener else {
                 return Err(ApiError::StateLost(accepted.opening.cursor.task));

@@ -33,6 +33,8 @@ pub(super) enum Sent {
     Accepted(Box<Accepted>),
     /// It is answered already: by a task that is born FAILED, or by what an earlier send with its key led to.
     Answered(Box<Opening>),
+    /// It is answered by a message, and there is no task for clients.
+    Direct(Message, Cursor),
 }
 
 /// An accepted turn.
@@ -45,6 +47,8 @@ pub(super) struct Accepted {
     pub(super) opening: Opening,
     /// Whether that is all there is of the task: it has just begun.
     pub(super) fresh: bool,
+    /// Whether it may still be answered without a task for clients.
+    pub(super) held: bool,
     /// How many turns of its context come before it.
     pub(super) place: u64,
 }
@@ -157,7 +161,12 @@ async fn new_task(
         now,
         remember: keyed::remember(services, call),
     };
-    let record = record(services, principal, call, request, place);
+    // Who does not wait gets a task.
+    let direct = want.is_some() && services.agents.default_agent().direct;
+    let record = TurnRecord {
+        direct,
+        ..record(services, principal, call, request, place)
+    };
     let first = event::submitted(&record, now);
     let nonce = Nonce(entropy::u64());
     let at = EntryId::START.after(1, nonce);
@@ -182,6 +191,7 @@ async fn new_task(
                 listener,
                 opening,
                 fresh: true,
+                held: direct,
                 place,
             })))
         }
@@ -261,6 +271,7 @@ async fn follow_up(
                     listener,
                     opening,
                     fresh: false,
+                    held: false,
                     place: 0,
                 })));
             }
@@ -309,6 +320,7 @@ fn record(services: &Inner, principal: &Principal, call: &Call, request: SendMes
         busy: agent.busy,
         remember_ms: place.remember,
         new_task: place.new_task,
+        direct: false,
         accepted_output_modes: request.accepted_output_modes,
         extensions: call.extensions.uris(),
         traceparent: call.traceparent.clone(),

@@ -213,8 +213,21 @@ impl Turn {
 
     /// Ends the turn; says what the store said.
     pub async fn try_finish(&mut self, end: End, text: &str) -> EmitReply {
+        self.try_finish_as(end, text, false).await
+    }
+
+    /// Answers without a task, if nobody saw the task.
+    pub async fn answer(mut self, text: &str) {
+        let reply = self.try_finish_as(End::Completed, text, true).await;
+        self.done(&reply);
+    }
+
+    async fn try_finish_as(&mut self, end: End, text: &str, direct: bool) -> EmitReply {
         let message = (!text.is_empty()).then(|| agent_message(&self.taken.record, "0", text));
-        let last = event::ended(&self.taken.record, end, message, None, self.now());
+        let mut last = event::ended(&self.taken.record, end, message, None, self.now());
+        if let (StreamResponse::StatusUpdate(update), true) = (&mut last.body, direct) {
+            update.metadata = Some([(event::TURN.to_owned(), event::direct_facts())].into());
+        }
         let (events, open) = self.opened(vec![last]);
         let (new, nonce) = self.folded(events);
         let mut snapshot = self.fold.state().clone();
@@ -226,6 +239,7 @@ impl Turn {
             trim_below: trim_below(self.taken.first),
             keep: &Keep::default(),
             remember_ms: self.taken.record.remember_ms,
+            direct,
         };
         self.store
             .finish(&self.batch(&new, nonce, open), &finish)

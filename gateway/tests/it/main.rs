@@ -23,6 +23,7 @@ mod client;
 mod compat;
 mod cors;
 mod crowd;
+mod direct;
 mod doorbell;
 mod drain;
 mod extensions;

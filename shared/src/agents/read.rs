@@ -7,7 +7,7 @@ use super::{AgentConfig, AgentKind, Agents, DEFAULT_POOL, Profiles, SkillConfig,
 use crate::domain::record::{BusyPolicy, CrashPolicy};
 use crate::platform::config::{ConfigError, ConfigErrors};
 
-const AGENT_KEYS: [&str; 10] = [
+const AGENT_KEYS: [&str; 11] = [
     "kind",
     "profile",
     "policy",
@@ -18,6 +18,7 @@ const AGENT_KEYS: [&str; 10] = [
     "description",
     "skills",
     "default",
+    "direct",
 ];
 const SKILL_KEYS: [&str; 6] = ["id", "name", "description", "tags", "examples", "extended"];
 
@@ -114,6 +115,7 @@ fn agent(name: &str, profiles: &Profiles, reader: &mut Reader<'_>) -> AgentConfi
         busy: busy(reader),
         attempts: reader.attempts(),
         pool,
+        direct: reader.flag("direct"),
         title,
         description,
         skills,

@@ -230,6 +230,7 @@ pub(crate) mod tests {
             busy: BusyPolicy::Reject,
             remember_ms: 0,
             new_task: true,
+            direct: false,
             accepted_output_modes: Vec::new(),
             extensions: Vec::new(),
             traceparent: None,

@@ -7,6 +7,7 @@ use chrono::{DateTime, Utc};
 use serde_json::{Map, Value, json};
 
 use super::class::Class;
+use super::fold::Folded;
 use super::reason::FailReason;
 use super::record::TurnRecord;
 use super::state::End;
@@ -111,6 +112,31 @@ pub fn ended(record: &TurnRecord, end: End, message: Option<Message>, reason: Op
         body: StreamResponse::StatusUpdate(update),
         class,
     }
+}
+
+/// The facts of a turn that was answered with a message alone.
+pub fn direct_facts() -> Value {
+    json!({ "direct": true })
+}
+
+/// The message that answers without a task, if an end says that it is one. Clients get it as it would be without a task.
+pub fn direct_answer(event: &StreamResponse) -> Option<Message> {
+    let StreamResponse::StatusUpdate(update) = event else {
+        return None;
+    };
+    let facts = update.metadata.as_ref()?.get(TURN)?;
+    facts.get("direct").filter(|direct| **direct == Value::Bool(true))?;
+    update.status.message.clone().map(without_task)
+}
+
+/// The same of a task that was folded.
+pub fn direct_message(state: &Folded) -> Option<Message> {
+    state.status.message.clone().map(without_task)
+}
+
+fn without_task(mut message: Message) -> Message {
+    message.task_id = None;
+    message
 }
 
 /// The last event of a task that has no turn.

@@ -115,6 +115,9 @@ pub struct TurnRecord {
     pub remember_ms: u64,
     /// Whether this turn created its task.
     pub new_task: bool,
+    /// Whether its agent may answer with a message alone, so that there is no task for clients until there is more to show.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub direct: bool,
     /// The media types that the client takes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub accepted_output_modes: Vec<String>,

@@ -130,6 +130,8 @@ pub struct Finish<'a> {
     pub keep: &'a Keep,
     /// How long a repeated submit of the turn is answered, in ms; 10 min at the least.
     pub remember_ms: u64,
+    /// Whether it is an answer without a task, if nobody has seen the task.
+    pub direct: bool,
 }
 
 /// What became of a batch.
@@ -225,7 +227,11 @@ impl Store {
         };
         args.push(json("snapshot", finish.snapshot)?)
             .push(class.letter().to_string())
-            .flag(finish.end == End::Canceled)
+            .push(match (finish.end, finish.direct) {
+                (End::Canceled, _) => "1",
+                (_, true) => "2",
+                (_, false) => "",
+            })
             .push(finish.trim_below.map(|id| id.to_string()).unwrap_or_default());
         Self::keep_args(&mut args, finish.keep, finish.end.is_terminal(), finish.remember_ms);
         history_args(&mut args, finish.history)?;

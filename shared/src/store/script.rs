@@ -73,6 +73,7 @@ scripts! {
     Sweep = "sweep",
     PutOff = "put_off",
     Purge = "purge",
+    Show = "show",
     Ring = "ring",
     Layout = "layout",
 }

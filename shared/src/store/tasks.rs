@@ -70,6 +70,19 @@ pub struct StoredTask {
     pub folded: Folded,
     /// Stored messages of earlier turns, as many as were asked for.
     pub history: Vec<Message>,
+    /// Who may see it.
+    pub shown: Shown,
+}
+
+/// Whether a task is there for clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shown {
+    /// It is.
+    Yes,
+    /// Not yet: its agent may still answer without one.
+    NotYet,
+    /// It never will be: its agent has answered without one.
+    Never,
 }
 
 impl StoredTask {
@@ -102,6 +115,21 @@ impl Store {
         Err(StoreError::corrupt("task", "its snapshot and its journal do not fit"))
     }
 
+    /// Shows a task that nobody saw so far, unless it was answered without one. Says whether it may be seen now. Safe to send twice.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn show_task(&self, task: TaskId) -> Result<bool, StoreError> {
+        let mut args = Args::new();
+        args.push(task.to_string());
+        let reply = self.run(Name::Show, task.partition(), &args).await?;
+        match reply.tag.as_str() {
+            "SHOWN" => Ok(true),
+            "DIRECT" | "GONE" => Ok(false),
+            _ => Err(reply.unknown()),
+        }
+    }
+
     async fn read_task_once(&self, task: TaskId, history: HistoryLength) -> Result<Option<StoredTask>, ReadError> {
         let mut args = Args::new();
         let wanted = match history {
@@ -118,8 +146,13 @@ impl Store {
         let head = Head::read(&mut reply)?;
         let history = Head::history(&mut reply)?;
         let entries = parse_entries(Value::Array(reply.list()?))?;
+        let shown = match reply.text()?.as_str() {
+            "" => Shown::Yes,
+            "1" => Shown::NotYet,
+            _ => Shown::Never,
+        };
         let folded = self.fold(task, &head, entries).await?;
-        Ok(Some(head.into_task(task, folded, history)))
+        Ok(Some(head.into_task(task, folded, history, shown)))
     }
 
     async fn fold(&self, task: TaskId, head: &Head, mut entries: Vec<Entry>) -> Result<Folded, ReadError> {
@@ -250,7 +283,7 @@ impl Head {
         Ok(Some((read_json("snapshot", &self.snapshot)?, at)))
     }
 
-    fn into_task(self, task: TaskId, folded: Folded, history: Vec<Message>) -> StoredTask {
+    fn into_task(self, task: TaskId, folded: Folded, history: Vec<Message>, shown: Shown) -> StoredTask {
         StoredTask {
             task,
             now: self.now,
@@ -265,6 +298,7 @@ impl Head {
             terminal: self.terminal,
             folded,
             history,
+            shown,
         }
     }
 }

@@ -159,6 +159,7 @@ impl World {
             busy: BusyPolicy::Reject,
             remember_ms: 0,
             new_task: true,
+            direct: false,
             accepted_output_modes: Vec::new(),
             extensions: Vec::new(),
             traceparent: None,
@@ -367,6 +368,14 @@ impl World {
     pub async fn queue(&self, record: &TurnRecord) {
         let submitted = self.submit(record).await;
         assert!(matches!(submitted, Submitted::Accepted { .. }), "{submitted:?}");
+    }
+
+    /// A turn whose agent may answer without a task.
+    pub async fn unseen(&self, context_id: &str) -> TurnRecord {
+        TurnRecord {
+            direct: true,
+            ..self.record(context_id).await
+        }
     }
 
     /// A turn that waits when its context is busy.
@@ -649,8 +658,25 @@ impl Running {
         self.finish_as(store, end, Nonce(entropy::u64()), None).await
     }
 
+    /// An answer without a task, if nobody saw the task.
+    pub async fn answer(&self, store: &Store) -> EmitReply {
+        self.finish_with(store, End::Completed, Nonce(entropy::u64()), None, true)
+            .await
+    }
+
     /// The same under a nonce of the test's, so that it can be repeated.
     pub async fn finish_as(&self, store: &Store, end: End, nonce: Nonce, trim_below: Option<EntryId>) -> EmitReply {
+        self.finish_with(store, end, nonce, trim_below, false).await
+    }
+
+    async fn finish_with(
+        &self,
+        store: &Store,
+        end: End,
+        nonce: Nonce,
+        trim_below: Option<EntryId>,
+        direct: bool,
+    ) -> EmitReply {
         let (events, open, snapshot, history) = self.ending(end, nonce);
         let keep = Keep::default();
         let finish = Finish {
@@ -660,6 +686,7 @@ impl Running {
             trim_below,
             keep: &keep,
             remember_ms: 0,
+            direct,
         };
         let batch = Batch {
             state: end.state(),

@@ -106,7 +106,7 @@ async fn a_script_that_is_broken_off_has_written_nothing_or_is_completed_by_a_re
         }
     }
     // These have nothing after their first write that matters, or are completed by a repeat throughout.
-    for script in ["bind", "cancel", "renew", "layout", "ring", "put_off"] {
+    for script in ["bind", "cancel", "show", "renew", "layout", "ring", "put_off"] {
         assert!(all[script].is_empty(), "{script}: {:?}", all[script]);
     }
 }

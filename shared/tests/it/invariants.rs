@@ -283,6 +283,10 @@ fn indexes_hold_the_tasks(partition: &Partition) {
             format!("idx:{scope}:{state}"),
             format!("idx:ctx:{}", get(task, "ctx")),
         ];
+        if task.contains_key("hid") {
+            // Nobody sees it: it is in none of them.
+            continue;
+        }
         let scores: BTreeSet<Option<&String>> = indexes
             .iter()
             .map(|index| partition.scores.get(index).and_then(|scores| scores.get(id)))

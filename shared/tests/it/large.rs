@@ -31,6 +31,7 @@ async fn an_end_is_written_whatever_the_task_has_grown_to() {
         trim_below: None,
         keep: &Keep::default(),
         remember_ms: 0,
+        direct: false,
     };
     let batch = Batch {
         state: TaskState::Completed,

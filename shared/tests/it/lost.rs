@@ -142,6 +142,7 @@ impl<'a> Story<'a> {
             trim_below: None,
             keep: &Keep::default(),
             remember_ms: 0,
+            direct: false,
         };
         let batch = Batch {
             state: end.state(),
@@ -198,6 +199,7 @@ impl<'a> Story<'a> {
         let mut turn = self.take().await;
         let taken = &turn.taken;
         until_known(async || self.store.bind_workspace(taken, b"/a").await).await;
+        until_known(async || self.store.show_task(record.task).await).await;
         self.emit(&mut turn, "one ", false).await;
         self.emit(&mut turn, "two ", true).await;
         self.renew(&turn).await;

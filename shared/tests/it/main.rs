@@ -12,6 +12,7 @@ mod acl;
 mod away;
 mod bells;
 mod cluster_mode;
+mod direct;
 mod exhaustive;
 mod fencing;
 mod fixture;

@@ -14,7 +14,8 @@ use relevo_shared::domain::state::End;
 use relevo_shared::ids::{EntryId, Nonce, TaskId};
 use relevo_shared::janitor::{Conclusion, cancel_idle, conclude};
 use relevo_shared::store::{
-    Asked, Bound, Held, HistoryLength, Keep, LeaseClient, Refused, Reserved, SCRIPTS, Settled, StoreError, Submit, Submitted,
+    Asked, Bound, Held, HistoryLength, Keep, LeaseClient, Refused, Reserved, SCRIPTS, Settled, StoreError, Submit,
+    Submitted,
 };
 
 use crate::fixture::{TTL, World, is_done};

@@ -8,7 +8,7 @@ use relevo_shared::domain::due::Charge;
 use relevo_shared::domain::event;
 use relevo_shared::domain::fold::Folded;
 use relevo_shared::domain::reason::FailReason;
-use relevo_shared::domain::record::{CrashPolicy, TurnRecord};
+use relevo_shared::domain::record::{BusyPolicy, CrashPolicy, TurnRecord};
 use relevo_shared::domain::state::End;
 use relevo_shared::ids::{ContextKey, EntryId, LeaseToken, Nonce, Partition};
 use relevo_shared::janitor::{Conclusion, Why, cancel_idle, conclude, give_back, withdraw};
@@ -592,6 +592,55 @@ impl Stage<'_> {
         self.ready();
         world.store.bind_workspace(&turn.taken, b"/a").await.unwrap();
         self.done("a first workspace", "bind");
+
+        let record = world.unseen("c-1").await;
+        self.ready();
+        world.queue(&record).await;
+        self.done("a task that nobody sees", "submit");
+
+        let record = world.unseen("c-1").await;
+        world.queue(&record).await;
+        self.ready();
+        world.store.show_task(record.task).await.unwrap();
+        self.done("a task that nobody saw", "show");
+
+        let turn = world.run(&world.unseen("c-1").await).await;
+        self.ready();
+        turn.answer(&world.store).await;
+        self.done("an answer without a task", "finish");
+
+        let turn = world.run(&world.unseen("c-1").await).await;
+        self.ready();
+        turn.finish(&world.store, End::Failed).await;
+        self.done("an end of a task that nobody saw", "finish");
+
+        let record = world.unseen("c-1").await;
+        world.queue(&record).await;
+        self.ready();
+        self.conclude(&record, End::Canceled, None, false).await;
+        self.done("an end of a task that nobody saw, without a worker", "settle_end");
+
+        let running = world.running("c-1").await;
+        let record = TurnRecord {
+            busy: BusyPolicy::Queue,
+            ..world.unseen("c-1").await
+        };
+        world.queue(&record).await;
+        self.ready();
+        let context = running.taken.context.clone();
+        withdraw(&world.store, &context, record.turn, &Keep::default())
+            .await
+            .unwrap();
+        self.done("a task that nobody saw, of a turn that waits", "withdraw");
+
+        world.queued("c-1").await;
+        let record = TurnRecord {
+            busy: BusyPolicy::Queue,
+            ..world.unseen("c-1").await
+        };
+        world.queue(&record).await;
+        self.instead().await;
+        self.done("what takes the place of a task that nobody saw", "submit");
     }
 
     async fn settles(&mut self) {

@@ -3,7 +3,8 @@
 //! A text whose first word is a known `key=value` drives it; unknown keys are passed over:
 //! `chunks=N` (default 5, at most 100,000) status updates whose text holds `seq=i nonce=X` for i from 0, `nonce=X` (at most 256
 //! bytes), `delay=MS` before each (at most 60 s), `size=BYTES` padding per chunk (at most 1 MiB), `hold=S` seconds of silence before
-//! the end (at most 3,600), `end=completed|input-required|failed|rejected|auth-required`, `artifact=chunks|file`: chunks of an
+//! the end (at most 3,600), `end=completed|input-required|failed|rejected|auth-required`, `direct=1` for an
+//! answer with the last message alone, `artifact=chunks|file`: chunks of an
 //! artifact instead of status updates, or one file of them, as many as fit into 1 MiB. The last message holds the nonce too. Any
 //! other text is echoed in chunks.
 
@@ -44,6 +45,7 @@ struct Script {
     hold: Duration,
     end: Ending,
     answer: Answer,
+    direct: bool,
 }
 
 impl Script {
@@ -57,6 +59,7 @@ impl Script {
             hold: Duration::ZERO,
             end: Ending::Completed,
             answer: Answer::Status,
+            direct: false,
         };
         let mut words = text.split(' ').filter(|word| !word.is_empty());
         if !script.take(words.next()?) {
@@ -91,6 +94,7 @@ impl Script {
                 "auth-required" => self.end = Ending::AuthRequired,
                 _ => return false,
             },
+            ("direct", Some(n)) => self.direct = n == 1,
             ("artifact", _) => match value {
                 "chunks" => self.answer = Answer::ArtifactChunks,
                 "file" => self.answer = Answer::ArtifactFile,
@@ -112,6 +116,13 @@ impl Script {
     }
 
     async fn play(&self, sink: &EventSink, cancel: &CancelToken) -> Outcome {
+        if self.direct {
+            if pause(self.hold, cancel).await.is_err() {
+                return stopped();
+            }
+            let message = sink.message(&format!("done nonce={}", self.nonce));
+            return Outcome::Ended(Ending::Direct, Some(message), None);
+        }
         for seq in 0..self.chunks {
             if pause(self.delay, cancel).await.is_err() {
                 return stopped();

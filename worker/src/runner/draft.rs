@@ -73,6 +73,8 @@ pub(crate) struct Close {
     pub(crate) message: Option<Message>,
     pub(crate) reason: Option<FailReason>,
     pub(crate) metadata: Option<Metadata>,
+    /// Whether it is an answer without a task.
+    pub(crate) direct: bool,
 }
 
 impl Close {
@@ -83,6 +85,7 @@ impl Close {
             message: None,
             reason: None,
             metadata: None,
+            direct: false,
         }
     }
 

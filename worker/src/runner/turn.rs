@@ -62,6 +62,8 @@ pub(crate) struct TurnRun {
     draft: Draft,
     /// How long the session is, when it was said to be of another length.
     other_length: Option<u64>,
+    /// Whether the agent has said something.
+    said: bool,
     started: Instant,
 }
 
@@ -76,6 +78,7 @@ impl TurnRun {
             news,
             draft,
             other_length: None,
+            said: false,
             started: Instant::now(),
         }
     }
@@ -251,6 +254,13 @@ impl TurnRun {
 
     /// Adds what the agent said to what waits, and writes it whenever it is enough for a batch.
     async fn say(&mut self, output: Output) -> Option<Attempt> {
+        if !std::mem::replace(&mut self.said, true) && self.taken.record.direct {
+            // From here on there is a task for clients.
+            match write::show(&self.worker.store, &self.taken).await {
+                Ok(_) => {}
+                Err(error) => return Some(unwritten(&error)),
+            }
+        }
         let now = self.worker.stamp(&self.taken);
         let Ok(events) = self.draft.cut(&self.taken.record, output, now) else {
             return Some(Attempt::OverLimit);

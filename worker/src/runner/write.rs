@@ -60,13 +60,33 @@ pub(crate) async fn emit(
     }
 }
 
+/// How an attempt ends.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ending {
+    pub(crate) end: End,
+    /// Whether it is an answer without a task.
+    pub(crate) direct: bool,
+}
+
+/// Shows a task that nobody saw; returns when it may be seen, or with an error that no repeat can mend.
+pub(crate) async fn show(store: &Store, taken: &Taken) -> Result<bool, StoreError> {
+    let mut tries = 0;
+    loop {
+        match store.show_task(taken.record.task).await {
+            Err(error) if error.retry() == Retry::Later => back_off(tries).await,
+            answer => return answer,
+        }
+        tries += 1;
+    }
+}
+
 /// Appends the last batch of an attempt; returns when its outcome is known.
 pub(crate) async fn finish(
     store: &Store,
     taken: &Taken,
     (ready, mut after): (&Ready, Folded),
     prev: relevo_shared::ids::EntryId,
-    end: End,
+    Ending { end, direct }: Ending,
     keep: &Keep,
 ) -> Result<EmitReply, StoreError> {
     let history = after.take_messages();
@@ -77,6 +97,7 @@ pub(crate) async fn finish(
         trim_below: trim_below(taken.first),
         keep,
         remember_ms: taken.record.remember_ms,
+        direct,
     };
     let batch = batch(taken, ready, prev);
     let mut tries = 0;

@@ -198,6 +198,7 @@ impl World {
             busy: BusyPolicy::Reject,
             remember_ms: 0,
             new_task: true,
+            direct: false,
             accepted_output_modes: Vec::new(),
             extensions: Vec::new(),
             traceparent: None,

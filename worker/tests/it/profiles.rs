@@ -5,7 +5,7 @@ use std::path::Path;
 
 use a2a::{Message, Part, PartContent, Role, TaskState};
 use relevo_shared::domain::record::{CrashPolicy, TurnRecord};
-use relevo_shared::store::StoredTask;
+use relevo_shared::store::{Shown, StoredTask};
 use serde_json::json;
 
 use crate::fixture::{RunningWorker, World, answer};
@@ -156,5 +156,33 @@ async fn an_answer_may_be_an_artifact_too() {
     assert_eq!(artifacts[0].parts[0].as_text(), Some("an answer in a few pieces"));
     let failed = world.send("c-2", "chunks=2 end=failed").await;
     assert_eq!(world.until_over(failed.task).await.folded.artifacts.len(), 0);
+    assert!(worker.stop().await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_without_a_task_needs_an_agent_and_a_turn_that_may_give_one() {
+    let world = World::start().await;
+    let worker = RunningWorker::start(&world.redis.url(), &[]).await;
+    let send = async |direct: bool, text: &str| {
+        let message = Message::new(Role::User, vec![Part::text(text)]);
+        let record = TurnRecord {
+            direct,
+            ..world.record(text, "demo", CrashPolicy::Restart, message).await
+        };
+        let record = world.submit(record).await;
+        world.until_over(record.task).await
+    };
+    let alone = send(true, "direct=1 nonce=a").await;
+    assert_eq!((alone.shown, answer(&alone).as_str()), (Shown::Never, "done nonce=a"));
+    let not_allowed = send(false, "direct=1 nonce=b").await;
+    assert_eq!(
+        (not_allowed.shown, answer(&not_allowed).as_str()),
+        (Shown::Yes, "done nonce=b")
+    );
+    let more_to_say = send(true, "chunks=2 nonce=c").await;
+    assert_eq!(
+        (more_to_say.shown, more_to_say.state),
+        (Shown::Yes, TaskState::Completed)
+    );
     assert!(worker.stop().await);
 }

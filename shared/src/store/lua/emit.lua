@@ -60,7 +60,9 @@ local fields = { 'last', last, 'state', state }
 if status ~= '' or state ~= t[2] then
   status = status ~= '' and status or stamp
   fields = { 'last', last, 'state', state, 'up', status }
-  index(t[3], ctx, task, t[2], state, status)
+  if not t[6] then
+    index(t[3], ctx, task, t[2], state, status)
+  end
 end
 if snapshot ~= '' then
   if not t[5] then

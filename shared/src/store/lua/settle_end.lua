@@ -15,7 +15,7 @@ end
 local publish, ctx, turn, prev, task = ARGV[1], ARGV[2], ARGV[3], ARGV[7], ARGV[8]
 local stamp, state = ARGV[12], ARGV[13]
 local at = 24 + tonumber(ARGV[23])
-local t = redis.call('HMGET', P .. 'task:' .. task, 'state', 'scope', 'base')
+local t = redis.call('HMGET', P .. 'task:' .. task, 'state', 'scope', 'base', 'hid')
 
 if ARGV[21] ~= '' then
   local record = redis.call('HGET', P .. 'turn:' .. turn, 'r')
@@ -28,7 +28,7 @@ local last = append(task, prev, ARGV[11], at)
 local pool = release({
   ctx = ctx, turn = turn, task = task, class = ARGV[15], state = state,
   snapshot = ARGV[14], last = last, stamp = stamp, minid = ARGV[16], keep = 17, history = 23, base = t[3],
-  waits = waits,
+  waits = waits, hid = t[4],
 })
 index(t[2], ctx, task, t[1], state, stamp)
 announce(publish, task, prev, last, at)

@@ -4,8 +4,8 @@
 -- ARGV    1 publish command, 2 pool, 3 turn, 4 context key, 5 context id, 6 scope, 7 task, 8 record, 9 nonce,
 --         10 prev ('' = the turn creates its task), 11 stamp, 12 state, 13 Redis ms at which it is worth nothing any more,
 --         14 most turns of the scope in this partition (0 = any), 15 how many may wait behind the live turn, 16 how long it may
---         be queued then (ms), 17 its deadline or '', 18 live turn to interrupt or '', 19 count of history items,
---         then the items, then 1, the first event, its class letter, then count of turns to withdraw, then what
+--         be queued then (ms), 17 its deadline or '', 18 live turn to interrupt or '', 19 '1' = nobody sees the
+--         task until something shows it, 20 count of history items, then the items, then 1, the first event, its class letter, then count of turns to withdraw, then what
 --         lib/withdraw.lua wants of each
 -- DERIVES turn:<id> ctx:<ctx> wait:<ctx> waiting task:<id> hist:<id> ev:<id> turns:<pool> q:<scope> due idx:* retain ch:<task> ctl
 -- RETURNS OK first number now place | DUPLICATE first number now place | BUSY turn | WORKING | TERMINAL | NOT_FOUND | RETRY
@@ -34,8 +34,8 @@ else
     return { 'RETRY' }
   end
 end
-local items = tonumber(ARGV[19])
-local at = 20 + items
+local items = tonumber(ARGV[20])
+local at = 21 + items
 local live, place, withdrawn = redis.call('HMGET', ctx_key, 'turn', 'tok', 'cancel'), 0, {}
 local busy = live[1] and live[1] ~= ''
 local interrupted = ARGV[18]
@@ -68,7 +68,7 @@ local after = prev == '' and '0-0' or prev
 local number = prev == '' and 1 or tonumber(t[4]) + 1
 ARGV[at + 2] = int(number) .. '.' .. ARGV[at + 2]
 if items > 0 then
-  redis.call('RPUSH', P .. 'hist:' .. task, unpack(ARGV, 20, 19 + items))
+  redis.call('RPUSH', P .. 'hist:' .. task, unpack(ARGV, 21, 20 + items))
 end
 local first = append(task, after, nonce, at)
 if prev == '' then
@@ -102,7 +102,11 @@ else
   redis.call('HSET', ctx_key, 'id', context_id, 'scope', scope, 'turn', turn)
   redis.call('ZADD', P .. 'due', int(math.min(now + 30000, tonumber(ARGV[13]))), ctx)
 end
-index(scope, ctx, task, t[7], state, stamp)
+if ARGV[19] == '1' then
+  redis.call('HSET', task_key, 'hid', '1')
+else
+  index(scope, ctx, task, t[7], state, stamp)
+end
 if prev ~= '' then
   redis.call('ZREM', P .. 'retain', 't:' .. task, 'c:' .. ctx, 'j:' .. task)
   announce(publish, task, prev, first, at)

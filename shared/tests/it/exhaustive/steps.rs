@@ -566,6 +566,7 @@ fn record(policy: CrashPolicy, handbacks: u32) -> TurnRecord {
         busy: BusyPolicy::Reject,
         remember_ms: 0,
         new_task: true,
+        direct: false,
         accepted_output_modes: Vec::new(),
         extensions: Vec::new(),
         traceparent: None,

@@ -83,6 +83,8 @@ enum Line {
         state: Option<String>,
         message: Option<Map<String, Value>>,
         metadata: Option<Metadata>,
+        #[serde(default)]
+        direct: bool,
         #[serde(flatten)]
         place: Place,
     },
@@ -174,12 +176,19 @@ pub(super) fn read(line: &[u8], record: &TurnRecord) -> Result<Said, String> {
             state,
             message,
             metadata,
+            direct,
             place,
         } => {
             place.check(record)?;
             let state = state.as_deref().map_or(Ok(TaskState::Completed), read_state)?;
             let ending = ending(&state).ok_or("its state ends no turn")?;
-            Ok(Said::End(ending, read_message(message, record)?, checked(metadata)?))
+            let message = read_message(message, record)?;
+            let ending = match (direct, ending) {
+                (false, ending) => ending,
+                (true, Ending::Completed) if message.is_some() => Ending::Direct,
+                (true, _) => return Err("direct is for a state that is completed, with a message".to_owned()),
+            };
+            Ok(Said::End(ending, message, checked(metadata)?))
         }
         Line::Error { text, retryable, place } => {
             place.check(record)?;

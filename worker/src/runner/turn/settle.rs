@@ -3,6 +3,7 @@
 use a2a::{Artifact, Message, TaskState};
 use relevo_shared::agents::{GoodEnd, Profile};
 use relevo_shared::domain::class::Class;
+use relevo_shared::domain::event::{TURN, direct_facts};
 use relevo_shared::domain::reason::FailReason;
 use relevo_shared::domain::record::CrashPolicy;
 use relevo_shared::domain::state::End;
@@ -28,9 +29,11 @@ impl TurnRun {
                 }
                 match self.last_words(message, metadata.as_ref()).await {
                     Ok(message) => {
+                        let direct = ending == Ending::Direct && message.is_some() && self.is_unseen();
                         let close = Close {
                             message,
-                            metadata,
+                            metadata: if direct { direct_metadata(metadata) } else { metadata },
+                            direct,
                             ..Close::plain(self.end_of(ending))
                         };
                         self.end(close).await
@@ -80,7 +83,8 @@ impl TurnRun {
     /// How an ending of the agent ends the turn: what a good one is, its profile says.
     fn end_of(&self, ending: Ending) -> End {
         match ending {
-            Ending::Completed => match self.profile().map(|profile| profile.good_end) {
+            Ending::Direct if self.is_unseen() => End::Completed,
+            Ending::Completed | Ending::Direct => match self.profile().map(|profile| profile.good_end) {
                 Some(GoodEnd::InputRequired) => End::InputRequired,
                 Some(GoodEnd::Completed) | None => End::Completed,
             },
@@ -99,7 +103,8 @@ impl TurnRun {
 
     /// Before a good end, the whole answer as an artifact, where the profile wants that.
     async fn answer_as_artifact(&mut self, ending: Ending, last: Option<&Message>) -> Option<Attempt> {
-        let wanted = ending == Ending::Completed && self.profile().is_some_and(|profile| profile.answer_artifact);
+        let good = ending == Ending::Completed || (ending == Ending::Direct && !self.is_unseen());
+        let wanted = good && self.profile().is_some_and(|profile| profile.answer_artifact);
         let parts = if wanted { self.draft.answer(last) } else { Vec::new() };
         if parts.is_empty() {
             return None;
@@ -142,8 +147,13 @@ impl TurnRun {
         self.say(ahead).await.map_or(Ok(None), Err)
     }
 
+    /// Whether clients may still be answered without a task: nothing has been said that needs one.
+    fn is_unseen(&self) -> bool {
+        self.taken.record.direct && self.taken.record.new_task && !self.said
+    }
+
     async fn end(&mut self, close: Close) -> &'static str {
-        let end = close.end;
+        let (end, direct) = (close.end, close.direct);
         let now = self.worker.stamp(&self.taken);
         let prev = self.draft.position();
         let nonce = Nonce(entropy::u64());
@@ -162,7 +172,7 @@ impl TurnRun {
             &self.taken,
             (&ready, after),
             prev,
-            end,
+            write::Ending { end, direct },
             &self.worker.settings.keep,
         )
         .await
@@ -229,4 +239,11 @@ impl TurnRun {
             }
         }
     }
+}
+
+/// What the event of an answer without a task carries beside it.
+fn direct_metadata(metadata: Option<Metadata>) -> Option<Metadata> {
+    let mut metadata = metadata.unwrap_or_default();
+    metadata.insert(TURN.to_owned(), direct_facts());
+    Some(metadata)
 }

@@ -1,7 +1,7 @@
 -- Stores the result of a turn, and leaves of it what answers a repeated submit. All checks are the caller's. Returns where it was
 -- queued: entry and queue.
 -- f: turn, task, class, state, snapshot, last, stamp, keep (place of four numbers of ms in ARGV: task, context, journal, turn),
---    history (place of a count in ARGV, then items)
+--    history (place of a count in ARGV, then items), hid (whether nobody saw the task: an end is seen, unless the caller says otherwise)
 local function conclude(f)
   local items = f.history + tonumber(ARGV[f.history])
   for from = f.history + 1, items, 1000 do -- in pieces: Lua cannot unpack more than some thousand values
@@ -9,6 +9,9 @@ local function conclude(f)
   end
   redis.call('HSET', P .. 'task:' .. f.task, 'last', f.last, 'state', f.state, 'up', f.stamp, 'k', f.class, 'live', '',
     'snap', f.snapshot, 'snapc', f.last)
+  if f.hid then
+    redis.call('HDEL', P .. 'task:' .. f.task, 'hid')
+  end
   local turn = P .. 'turn:' .. f.turn
   local r = redis.call('HMGET', turn, 'f', 'n', 's', 'e', 'q')
   if r[3] then

@@ -16,14 +16,14 @@ end
 -- The caller has checked that it waits, and announces what is appended. Returns the last id.
 local function withdraw(ctx, at)
   local turn, task, prev, nonce, stamp, state, snapshot = unpack(ARGV, at, at + 6)
-  local t = redis.call('HMGET', P .. 'task:' .. task, 'state', 'scope')
+  local t = redis.call('HMGET', P .. 'task:' .. task, 'state', 'scope', 'hid')
   redis.call('LREM', P .. 'wait:' .. ctx, 1, turn)
   redis.call('ZREM', P .. 'waiting', turn)
   note_waiting(ctx)
   local last = append(task, prev, nonce, (places(at)))
   conclude({
     turn = turn, task = task, class = 't', state = state, snapshot = snapshot, last = last, stamp = stamp,
-    keep = at + 7, history = at + 11,
+    keep = at + 7, history = at + 11, hid = t[3],
   })
   redis.call('ZADD', P .. 'retain', int(now + tonumber(ARGV[at + 7])), 't:' .. task,
     int(now + tonumber(ARGV[at + 9])), 'j:' .. task)

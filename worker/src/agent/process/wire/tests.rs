@@ -46,6 +46,18 @@ fn a_status_of_a_state_that_ends_a_turn_is_the_end() {
 }
 
 #[test]
+fn an_answer_without_a_task_is_a_message_that_is_all() {
+    let direct = r#"{"type":"end","direct":true,"message":{"parts":[{"text":"a"}]}}"#;
+    assert!(matches!(said(direct), Ok(Said::End(Ending::Direct, Some(_), None))));
+    for wrong in [
+        r#"{"type":"end","direct":true}"#,
+        r#"{"type":"end","direct":true,"state":"failed","message":{"parts":[{"text":"a"}]}}"#,
+    ] {
+        assert!(said(wrong).is_err(), "{wrong}");
+    }
+}
+
+#[test]
 fn messages_are_filled_in() {
     let record = record();
     let line = r#"{"type":"status","message":{"role":"ROLE_USER","parts":[{"text":"a"}],"metadata":{"k":1}}}"#;
