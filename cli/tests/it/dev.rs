@@ -94,6 +94,38 @@ fn a_task_is_watched_and_canceled() {
 }
 
 #[test]
+fn a_turn_that_waits_for_its_context_is_counted_and_run() {
+    let dir = scratch();
+    let config = dir.path().join("relevo.toml");
+    std::fs::write(&config, "[agents.demo]\nkind = \"demo\"\nbusy = \"queue\"\n").unwrap();
+    let dev = Dev::start(dir.path(), &["--config", config.to_str().unwrap()]);
+    let first = dev.start_client(&["call", "chunks=1 hold=600", "--context-id", "c", "--stream"]);
+    printed(&first, "seq=0");
+    let task = first.stderr().lines().next().unwrap()["task ".len()..]
+        .split(',')
+        .next()
+        .unwrap()
+        .to_owned();
+    let next = dev.start_client(&["call", "chunks=2 nonce=a", "--context-id", "c", "--stream"]);
+    let status = poll::until_sync("it waits", || {
+        let status = dev.operator(&["status", "--json"]).with(0);
+        let status: Value = serde_json::from_str(&status.stdout).unwrap();
+        if status["behind"] == 1 { Ok(status) } else { Err(status) }
+    });
+    assert_eq!(status["backlog"], 2);
+    let shown = dev.operator(&["status"]).with(0).stdout;
+    let line = "backlog: 1 turns queued or running, 1 behind another of their context, the oldest";
+    assert!(shown.starts_with(line), "{shown}");
+    dev.client(&["task", "cancel", &task]).with(0);
+    let next = ended(&next).with(0);
+    assert_eq!(
+        (next.noted("state"), numbers(&next.stdout)),
+        ("completed".to_owned(), vec![0, 1])
+    );
+    dev.stop().with(0);
+}
+
+#[test]
 fn a_directory_and_a_port_are_used_by_one_at_a_time() {
     let dir = scratch();
     let dev = Dev::start(dir.path(), &[]);
