@@ -54,6 +54,9 @@ pub(crate) fn run(args: ConfigArgs, screen: &Screen) -> Result<Exit, Problem> {
 
 fn load(file: Option<PathBuf>) -> Result<Settings, Problem> {
     let loader = Loader::new().file(file).env(process_env());
-    let (settings, _) = loader.load_with(|settings, errors| Agents::read(settings, errors))?;
+    let (settings, _) = loader.load_with(|settings, errors| {
+        relevo_gateway::check_credentials(settings, errors);
+        Agents::read(settings, errors)
+    })?;
     Ok(settings)
 }

@@ -43,6 +43,7 @@ struct Cli {
     command: Command,
 }
 
+#[expect(clippy::large_enum_variant, reason = "one value, read once")]
 #[derive(Debug, Subcommand)]
 enum Command {
     #[command(flatten)]

@@ -54,7 +54,7 @@ impl RedisArgs {
                 return Err(Problem::Usage(text.to_owned()));
             }
         }
-        let (settings, agents) = loader.load_with(|settings, errors| Agents::read(settings, errors))?;
+        let (settings, agents) = loader.load_with(Agents::read)?;
         let cluster = connect(&settings, &agents).await?;
         for warning in cluster.store.preflight().await?.warnings {
             screen.note(&format!("redis: {warning}"));

@@ -153,7 +153,7 @@ fn secret(value: &Value) -> Result<Form, String> {
         "env" => env_var(&source).ok_or_else(|| format!("the variable {source} is not set"))?,
         "sha256" => {
             let mut digest = Digest::default();
-            hex::decode_to_slice(source, &mut digest).map_err(|_| "must be 64 hex digits".to_owned())?;
+            hex::decode_to_slice(source, &mut digest).map_err(|_wrong| "must be 64 hex digits".to_owned())?;
             return Ok(Form::Digest(digest));
         }
         _ => return Err(wrong()),

@@ -84,7 +84,7 @@ impl Active {
 
     /// Each URI.
     pub(crate) fn uris(&self) -> Vec<String> {
-        self.0.iter().map(|uri| uri.to_string()).collect()
+        self.0.iter().map(ToString::to_string).collect()
     }
 }
 

@@ -126,7 +126,7 @@ pub(super) async fn attach(
     let last = stored.last;
     let shown = stored.shown;
     if let (Shown::Never, Some(message)) = (shown, event::direct_message(&stored.folded)) {
-        return Ok(Sent::Direct(message, Cursor { task, entry: last }));
+        return Ok(Sent::Direct(Box::new(message), Cursor { task, entry: last }));
     }
     let now = stored.into_task(HistoryLength::All);
     let requested = Cursor { task, entry: first };

@@ -24,7 +24,7 @@ pub(crate) async fn send_message(
     let want = (!request.return_immediately).then_some(Want::Few);
     let accepted = match submit(services, permit.principal(), call, request, want).await? {
         Sent::Answered(opening) => return Ok(SendMessageResponse::Task(history.limit(opening.task))),
-        Sent::Direct(message, _) => return Ok(SendMessageResponse::Message(message)),
+        Sent::Direct(message, _) => return Ok(SendMessageResponse::Message(*message)),
         Sent::Accepted(accepted) => *accepted,
     };
     let mut awaited = Awaited {

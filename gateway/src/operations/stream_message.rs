@@ -26,7 +26,7 @@ pub(crate) async fn stream_message(
             let cursor = opening.cursor;
             Ok(single(services, cursor, opening.into_bytes()))
         }
-        Sent::Direct(message, cursor) => Ok(single(services, cursor, held::bytes(message))),
+        Sent::Direct(message, cursor) => Ok(single(services, cursor, held::bytes(*message))),
         Sent::Accepted(accepted) if accepted.held => held::stream(services, call, *accepted).await,
         Sent::Accepted(accepted) => {
             let Some(listener) = accepted.listener else {

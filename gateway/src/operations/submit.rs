@@ -34,7 +34,7 @@ pub(super) enum Sent {
     /// It is answered already: by a task that is born FAILED, or by what an earlier send with its key led to.
     Answered(Box<Opening>),
     /// It is answered by a message, and there is no task for clients.
-    Direct(Message, Cursor),
+    Direct(Box<Message>, Cursor),
 }
 
 /// An accepted turn.

@@ -28,7 +28,6 @@ use tonic::{Request, Response, Status};
 use super::body::is_too_heavy;
 use super::dispatch::{Answer, dispatch};
 use super::{call, version};
-use crate::auth::Unauthenticated;
 use crate::error::ApiError;
 use crate::observe::Observed;
 use crate::operations::extensions::Active;
@@ -95,12 +94,9 @@ impl Grpc {
         let mut observed = Observed::new(&self.0.metrics, method, received);
         let (metadata, _, request) = request.into_parts();
         let headers: &HeaderMap = metadata.as_ref();
-        let call = match call(&self.0, headers, received) {
-            Ok(call) => call,
-            Err(Unauthenticated) => {
-                observed.finish(ApiError::Unauthenticated.label());
-                return Err(ApiError::Unauthenticated.to_grpc(Statuses::Current));
-            }
+        let Ok(call) = call(&self.0, headers, received) else {
+            observed.finish(ApiError::Unauthenticated.label());
+            return Err(ApiError::Unauthenticated.to_grpc(Statuses::Current));
         };
         let answered = match version::check(headers, None) {
             // Boxed: the futures of all operations together are large.

@@ -50,22 +50,21 @@ async fn an_answer_without_a_task_is_a_message_on_every_binding() {
         check(&answer);
         nothing_is_left(&world, &task).await;
 
-        let opened = tokio::spawn({
-            let caller = Caller::new(binding, &world.gateway);
-            async move {
-                caller
-                    .open("SendStreamingMessage", message("hi"), None)
-                    .await
-                    .ok()
-                    .unwrap()
-                    .rest()
-                    .await
-            }
+        let streamed = async {
+            caller
+                .open("SendStreamingMessage", message("hi"), None)
+                .await
+                .ok()
+                .unwrap()
+                .rest()
+                .await
+        };
+        let (events, task) = tokio::join!(streamed, async {
+            let turn = world.hand.take().await;
+            let task = turn.task();
+            turn.answer("hello").await;
+            task
         });
-        let turn = world.hand.take().await;
-        let task = turn.task();
-        turn.answer("hello").await;
-        let events = opened.await.unwrap();
         assert_eq!(events.len(), 1, "{binding:?} {events:?}");
         check(&events[0].0);
         nothing_is_left(&world, &task).await;

@@ -592,7 +592,10 @@ impl Stage<'_> {
         self.ready();
         world.store.bind_workspace(&turn.taken, b"/a").await.unwrap();
         self.done("a first workspace", "bind");
+    }
 
+    async fn unseen(&mut self) {
+        let world = self.world;
         let record = world.unseen("c-1").await;
         self.ready();
         world.queue(&record).await;
@@ -880,6 +883,7 @@ pub async fn all(world: &World) -> Vec<Scene> {
     Box::pin(stage.repeats()).await;
     Box::pin(stage.waits()).await;
     stage.leases().await;
+    Box::pin(stage.unseen()).await;
     Box::pin(stage.settles()).await;
     stage.upkeep().await;
     stage.scenes

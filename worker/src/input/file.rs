@@ -46,14 +46,14 @@ impl Place<'_> {
         }
         // Without waiting for the other end of a pipe.
         let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC).bits();
-        let flags = i32::try_from(flags).map_err(|_| NO_FILE)?;
+        let flags = i32::try_from(flags).map_err(|_wrong| NO_FILE)?;
         let file = OpenOptions::new().read(true).custom_flags(flags).open(&real);
-        let file = file.map_err(|_| NO_FILE)?;
-        let metadata = file.metadata().map_err(|_| NO_FILE)?;
+        let file = file.map_err(|_wrong| NO_FILE)?;
+        let metadata = file.metadata().map_err(|_wrong| NO_FILE)?;
         if !metadata.is_file() {
             return Err(NO_FILE);
         }
-        let lies = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).map_err(|_| NO_FILE)?;
+        let lies = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).map_err(|_wrong| NO_FILE)?;
         if !self.holds(&lies) {
             return Err(OUTSIDE);
         }
@@ -97,7 +97,7 @@ impl Opened {
 
 /// `file:///path`, and nothing of another host.
 fn path_of(url: &str) -> Result<PathBuf, Unusable> {
-    let parsed = Url::parse(url).map_err(|_| NOT_LOCAL)?;
+    let parsed = Url::parse(url).map_err(|_wrong| NOT_LOCAL)?;
     let rest = url.get(5..).unwrap_or_default();
     // The parser takes `file:x` for `file:///x` and `file://localhost/x` for no host at all.
     if parsed.scheme() != "file" || !rest.starts_with("///") || parsed.host().is_some() {

@@ -84,7 +84,7 @@ fn one(part: &Part, ingest: &Ingest, place: &Place<'_>) -> Result<String, Unusab
             if bytes.len() > TEXT_BYTES {
                 return Err(LONG_RAW);
             }
-            String::from_utf8(bytes.clone()).map_err(|_| NO_UTF8)
+            String::from_utf8(bytes.clone()).map_err(|_wrong| NO_UTF8)
         }
         (PartContent::Raw(bytes), Some(Kind::Media)) => {
             if bytes.len() > INLINE_BYTES {
@@ -103,7 +103,7 @@ fn one(part: &Part, ingest: &Ingest, place: &Place<'_>) -> Result<String, Unusab
             match kind.ok_or(UNSUPPORTED)? {
                 Kind::Text => {
                     let content = opened.read(TEXT_BYTES as u64).ok_or(LONG_FILE)?;
-                    String::from_utf8(content).map_err(|_| NO_UTF8_FILE)
+                    String::from_utf8(content).map_err(|_wrong| NO_UTF8_FILE)
                 }
                 Kind::Media => {
                     let (name, source) = (filename(Some(&opened.name())), opened.url());
@@ -121,7 +121,7 @@ fn media_data(data: &Value, part: &Part, media_type: &str) -> Result<String, Unu
     let object = data.as_object().ok_or(NO_OBJECT)?;
     let encoded = object.get("bytes").or_else(|| object.get("base64"));
     let encoded = encoded.and_then(Value::as_str).ok_or(NO_BYTES)?;
-    let bytes = STANDARD.decode(encoded).map_err(|_| NO_BASE64)?;
+    let bytes = STANDARD.decode(encoded).map_err(|_wrong| NO_BASE64)?;
     if bytes.len() > INLINE_BYTES {
         return Err(LONG_DATA);
     }

@@ -46,7 +46,7 @@ pub(super) fn of(record: &TurnRecord, namespace: Option<&str>, roots: &Roots) ->
         Some(Value::String(path)) if Path::new(path).is_absolute() && !path.contains('\0') => PathBuf::from(path),
         Some(_) => return Err(INVALID),
     };
-    let found = wanted.canonicalize().map_err(|_| INVALID)?;
+    let found = wanted.canonicalize().map_err(|_wrong| INVALID)?;
     if found.is_dir() && roots.hold(&found) {
         Ok(found)
     } else {

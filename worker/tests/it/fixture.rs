@@ -63,9 +63,7 @@ impl RunningWorker {
             .fold(Loader::new().text("file", file).set("redis.url", url), |l, (k, v)| {
                 l.set(*k, *v)
             });
-        let (settings, agents) = loader
-            .load_with(|settings, errors| Agents::read(settings, errors))
-            .unwrap();
+        let (settings, agents) = loader.load_with(Agents::read).unwrap();
         let config = Config {
             settings,
             agents,

@@ -189,12 +189,11 @@ fn params(reader: &mut Reader<'_>) -> BTreeMap<String, serde_json::Value> {
     let Some(value) = reader.table.get("params") else {
         return BTreeMap::new();
     };
-    match serde_json::to_value(value) {
-        Ok(serde_json::Value::Object(members)) => members.into_iter().collect(),
-        _ => {
-            reader.refuse("params", "must be a table");
-            BTreeMap::new()
-        }
+    if let Ok(serde_json::Value::Object(members)) = serde_json::to_value(value) {
+        members.into_iter().collect()
+    } else {
+        reader.refuse("params", "must be a table");
+        BTreeMap::new()
     }
 }
 

@@ -32,7 +32,11 @@ impl TurnRun {
                         let direct = ending == Ending::Direct && message.is_some() && self.is_unseen();
                         let close = Close {
                             message,
-                            metadata: if direct { direct_metadata(metadata) } else { metadata },
+                            metadata: if direct {
+                                Some(direct_metadata(metadata))
+                            } else {
+                                metadata
+                            },
                             direct,
                             ..Close::plain(self.end_of(ending))
                         };
@@ -242,8 +246,8 @@ impl TurnRun {
 }
 
 /// What the event of an answer without a task carries beside it.
-fn direct_metadata(metadata: Option<Metadata>) -> Option<Metadata> {
+fn direct_metadata(metadata: Option<Metadata>) -> Metadata {
     let mut metadata = metadata.unwrap_or_default();
     metadata.insert(TURN.to_owned(), direct_facts());
-    Some(metadata)
+    metadata
 }
