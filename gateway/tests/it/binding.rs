@@ -3,13 +3,14 @@
 use std::fmt::Write as _;
 
 use a2a_pb::proto;
-use reqwest::{Method, RequestBuilder, Response};
+use reqwest::Method;
 use serde_json::{Map, Value, json};
 use tonic::Streaming;
 
 use crate::client::{Client, Stream};
 use crate::gateway::Gateway;
 use crate::grpc_client;
+use crate::http::{Reply, Request};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Binding {
@@ -94,7 +95,7 @@ impl Caller {
         }
     }
 
-    async fn send(&self, method: &str, params: Value, cursor: Option<&str>) -> Response {
+    async fn send(&self, method: &str, params: Value, cursor: Option<&str>) -> Reply {
         let mut request = match self.binding {
             Binding::JsonRpc => self.client.request(method, &params),
             Binding::Rest => self.rest(method, params),
@@ -106,7 +107,7 @@ impl Caller {
         request.send().await.unwrap()
     }
 
-    async fn outcome(&self, response: Response) -> Outcome {
+    async fn outcome(&self, response: Reply) -> Outcome {
         let status = response.status();
         let mut answer: Value = response.json().await.unwrap();
         let error = answer["error"].take();
@@ -126,7 +127,7 @@ impl Caller {
     }
 
     /// The request as HTTP+JSON has it: fields in the path, the others in the query or the body.
-    pub fn rest(&self, method: &str, params: Value) -> RequestBuilder {
+    pub fn rest(&self, method: &str, params: Value) -> Request {
         let mut fields = match params {
             Value::Object(fields) => fields,
             Value::Null => Map::new(),

@@ -4,8 +4,10 @@ use std::net::SocketAddr;
 
 use relevo_testkit::poll;
 use reqwest::header::HeaderName;
-use reqwest::{Method, RequestBuilder, Response};
+use reqwest::{Method, Response};
 use serde_json::{Value, json};
+
+use crate::http::{Judge, Reply, Request};
 
 #[derive(Clone)]
 pub struct Client {
@@ -35,32 +37,34 @@ impl Client {
         }
     }
 
-    pub fn get(&self, path: &str) -> RequestBuilder {
-        self.http.get(format!("{}{path}", self.url))
+    pub fn get(&self, path: &str) -> Request {
+        Request(self.http.get(format!("{}{path}", self.url)))
     }
 
     /// A request with these bytes as its body.
-    pub fn post(&self, body: impl Into<reqwest::Body>) -> RequestBuilder {
-        self.http
-            .post(&self.url)
-            .header("content-type", "application/json")
-            .header("a2a-version", "1.0")
-            .body(body)
+    pub fn post(&self, body: impl Into<reqwest::Body>) -> Request {
+        self.post_unversioned(body).header("a2a-version", "1.0")
     }
 
     /// The same from a client that names no version, as those of 0.3 do.
-    pub fn post_unversioned(&self, body: impl Into<reqwest::Body>) -> RequestBuilder {
+    pub fn post_unversioned(&self, body: impl Into<reqwest::Body>) -> Request {
         let json = "application/json";
-        self.http.post(&self.url).header("content-type", json).body(body)
+        Request(self.http.post(&self.url))
+            .header("content-type", json)
+            .body(body)
+    }
+
+    /// The same on HTTP+JSON.
+    pub fn unversioned(&self, method: Method, path: &str) -> Request {
+        Request(self.http.request(method, format!("{}{path}", self.url)))
     }
 
     /// A request of HTTP+JSON.
-    pub fn rest(&self, method: Method, path: &str) -> RequestBuilder {
-        let request = self.http.request(method, format!("{}{path}", self.url));
-        request.header("a2a-version", "1.0")
+    pub fn rest(&self, method: Method, path: &str) -> Request {
+        self.unversioned(method, path).header("a2a-version", "1.0")
     }
 
-    pub fn request(&self, method: &str, params: &Value) -> RequestBuilder {
+    pub fn request(&self, method: &str, params: &Value) -> Request {
         self.post(json!({ "jsonrpc": "2.0", "id": "q", "method": method, "params": params }).to_string())
     }
 
@@ -184,16 +188,19 @@ impl Frame {
 /// A stream of server-sent events.
 pub struct Stream {
     pub response: Response,
+    judge: Judge,
     text: String,
     /// Everything that is no event: comments and `retry:`.
     pub asides: Vec<String>,
 }
 
 impl Stream {
-    pub fn of(response: Response) -> Self {
-        assert_eq!(response.headers()["content-type"], "text/event-stream");
+    pub fn of(reply: Reply) -> Self {
+        assert_eq!(reply.headers()["content-type"], "text/event-stream");
+        let (response, judge) = reply.into_stream();
         Self {
             response,
+            judge,
             text: String::new(),
             asides: Vec::new(),
         }
@@ -214,18 +221,21 @@ impl Stream {
 
     /// The next event; `None` at the end.
     pub async fn next(&mut self) -> Option<Frame> {
-        let (mut id, mut data) = (None, None);
+        let (mut id, mut data, mut failed) = (None, None, false);
         loop {
             let line = self.line().await?;
             if line.is_empty() {
                 // Some clients take any empty line for the end of an event.
-                let data = data.expect("an empty line ends an event");
+                let data: String = data.expect("an empty line ends an event");
+                self.judge.event(&data, failed);
                 return Some(Frame { id, data });
             } else if let Some(value) = line.strip_prefix("data: ") {
                 data = Some(value.to_owned());
             } else if let Some(value) = line.strip_prefix("id: ") {
                 id = Some(value.to_owned());
-            } else if !line.starts_with("event: ") {
+            } else if line.starts_with("event: ") {
+                failed = true;
+            } else {
                 self.asides.push(line);
             }
         }

@@ -1,14 +1,15 @@
 //! What pages of other origins may do.
 
 use relevo_testkit::RedisServer;
-use reqwest::{Method, Response};
+use reqwest::Method;
 
 use crate::gateway::Gateway;
+use crate::http::Reply;
 
 const PAGE: &str = "https://app.example.com";
 const CARD: &str = ".well-known/agent-card.json";
 
-async fn preflight(gateway: &Gateway, path: &str, origin: &str) -> Response {
+async fn preflight(gateway: &Gateway, path: &str, origin: &str) -> Reply {
     let request = gateway
         .client()
         .rest(Method::OPTIONS, path)
@@ -21,7 +22,7 @@ async fn preflight(gateway: &Gateway, path: &str, origin: &str) -> Response {
     request.send().await.unwrap()
 }
 
-fn allowed(response: &Response) -> Option<&str> {
+fn allowed(response: &Reply) -> Option<&str> {
     let allowed = response.headers().get("access-control-allow-origin")?;
     allowed.to_str().ok()
 }

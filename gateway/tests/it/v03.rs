@@ -13,7 +13,7 @@ fn message(text: &str) -> Value {
 }
 
 /// What a client of 0.3 sends: no version.
-fn post(client: &Client, method: &str, params: &Value) -> reqwest::RequestBuilder {
+fn post(client: &Client, method: &str, params: &Value) -> crate::http::Request {
     let body = json!({ "jsonrpc": "2.0", "id": 7, "method": method, "params": params });
     client.post_unversioned(body.to_string())
 }
