@@ -5,6 +5,8 @@
 //! | `/` | POST | JSON-RPC: every operation |
 //! | `/.well-known/agent-card.json` | GET, HEAD | the agent card |
 //! | `/message:send`, `/tasks`, ... | GET, POST, DELETE | HTTP+JSON: every operation, also below `/{tenant}` |
+//! | `/v1/message:send`, `/v1/tasks`, ... | GET, POST, DELETE | the same for clients of A2A 0.3 |
+//! | `/v1/card` | GET, HEAD | the agent card for clients of A2A 0.3 |
 //! | `/health` | GET, HEAD | whether the process answers; readiness is on the admin listener |
 
 use axum::Router;
@@ -22,6 +24,7 @@ use crate::transport::card::Card;
 use crate::transport::{jsonrpc, rest};
 
 const CARD: &str = "/.well-known/agent-card.json";
+const CARD_0_3: &str = "/v1/card";
 
 #[derive(Clone)]
 struct CardState {
@@ -31,11 +34,12 @@ struct CardState {
 
 /// Builds it.
 pub(crate) fn router(services: Services, card: Card) -> Router {
-    let cards = Router::new()
-        .route(
-            CARD,
-            get(serve_card).fallback(async || Plain::MethodNotAllowed("GET, HEAD").respond()),
-        )
+    let serve = || get(serve_card).fallback(async || Plain::MethodNotAllowed("GET, HEAD").respond());
+    let mut cards = Router::new().route(CARD, serve());
+    if services.settings.gateway.a2a_0_3 {
+        cards = cards.route(CARD_0_3, serve());
+    }
+    let cards = cards
         .with_state(CardState {
             services: Services::clone(&services),
             card,

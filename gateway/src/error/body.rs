@@ -47,7 +47,17 @@ impl ApiError {
 
     /// The answer on REST, labelled as `media_type`.
     pub(crate) fn respond_rest(&self, media_type: &HeaderValue, statuses: Statuses) -> Response<Body> {
-        let mut response = labelled(self.to_status(statuses).to_string().into_bytes(), media_type);
+        self.respond_rest_with(self.to_status(statuses).to_string().into_bytes(), media_type, statuses)
+    }
+
+    /// The same, `body` being the whole of it.
+    pub(crate) fn respond_rest_with(
+        &self,
+        body: Vec<u8>,
+        media_type: &HeaderValue,
+        statuses: Statuses,
+    ) -> Response<Body> {
+        let mut response = labelled(body, media_type);
         *response.status_mut() = self.row().statuses(statuses).0;
         self.add_retry_after(&mut response);
         response
@@ -66,6 +76,12 @@ impl Plain {
         let row = self.row();
         let body = status((row.status, row.grpc), self.text(), &[error_info(row)]);
         self.dress(labelled(body.to_string().into_bytes(), media_type))
+    }
+
+    /// The answer on REST of A2A 0.3, which has the codes of JSON-RPC there, too.
+    pub(crate) fn respond_old(self) -> Response<Body> {
+        let body = json!({ "code": a2a::error_code::INVALID_REQUEST, "message": self.text(), "data": [error_info(self.row())] });
+        self.dress(json_response(body.to_string().into_bytes()))
     }
 }
 

@@ -42,7 +42,7 @@ impl Card {
         // It is a tree of texts: this cannot fail.
         let mut card = serde_json::to_value(card).unwrap_or_default();
         if let Some(url) = old {
-            v03::card(&mut card, url);
+            v03::card::add(&mut card, url);
         }
         let bytes = card.to_string().into_bytes();
         let digest = Sha256::digest(&bytes);

@@ -114,7 +114,7 @@ impl Dialect {
     fn method(self, name: &str) -> Option<&'static str> {
         match self {
             Self::Current => known(name),
-            Self::Old => v03::method(name),
+            Self::Old => v03::rpc::method(name),
         }
     }
 
@@ -128,14 +128,14 @@ impl Dialect {
     fn params(self, method: &str, params: Value) -> Value {
         match self {
             Self::Current => params,
-            Self::Old => v03::params(method, params),
+            Self::Old => v03::rpc::params(method, params),
         }
     }
 
     fn result(self, result: Vec<u8>) -> Vec<u8> {
         match self {
             Self::Current => result,
-            Self::Old => old(&result, true),
+            Self::Old => v03::rpc::printed(&result, true),
         }
     }
 
@@ -152,13 +152,6 @@ impl Dialect {
             Self::Old => old_error_body(id, error),
         }
     }
-}
-
-/// A result or event of 1.0 as one of 0.3; `last`: the stream ends with it.
-pub(crate) fn old(result: &[u8], last: bool) -> Vec<u8> {
-    // What is printed or stored here is JSON.
-    let value = serde_json::from_slice(result).unwrap_or_default();
-    v03::result(value, last).to_string().into_bytes()
 }
 
 fn refuse(mut observed: Observed, id: &RpcId, error: &ApiError) -> Response<Body> {

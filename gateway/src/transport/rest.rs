@@ -1,5 +1,6 @@
 //! HTTP+JSON: paths and queries instead of an envelope, bare results, `google.rpc.Status` for errors.
 
+mod dialect;
 mod query;
 mod route;
 
@@ -16,12 +17,12 @@ use tokio::time::Instant;
 use super::card::PRIVATE;
 use super::dispatch::{Answer, dispatch};
 use super::jsonrpc::refused;
-use super::sse::{self, Wrap};
-use super::{body, call, tell_extensions, version};
+use super::{body, call, sse, tell_extensions};
 use crate::auth::Unauthenticated;
 use crate::error::{ApiError, Plain, labelled};
 use crate::observe::Observed;
 use crate::services::{Call, Services};
+use dialect::Dialect;
 use route::Route;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -31,23 +32,22 @@ const A2A_JSON: HeaderValue = HeaderValue::from_static("application/a2a+json");
 pub(crate) async fn serve(State(services): State<Services>, request: Request<Body>) -> Response<Body> {
     let received = Instant::now();
     let (parts, body) = request.into_parts();
-    let Some(route) = Route::of(parts.uri.path()) else {
+    let Some((dialect, route)) = Dialect::of(&services, &parts) else {
         return Plain::NotFound.respond();
     };
-    let media_type = media_type(&parts.headers);
     let method = match route.operation(&parts.method) {
         Ok(method) => method,
         Err(allowed) => {
             let plain = Plain::MethodNotAllowed(allowed);
             Observed::new(&services.metrics, "none", received).finish(plain.label());
-            return plain.respond_rest(&media_type);
+            return dialect.refuse_plain(plain);
         }
     };
     let call = match call(&services, &parts.headers, received) {
         Ok(call) => call,
         Err(Unauthenticated) => return refused(&services, received),
     };
-    let mut response = answer(&services, &parts, body, (route, method), &call, &media_type).await;
+    let mut response = answer(&services, &parts, body, (route, method), &call, &dialect).await;
     tell_extensions(&call, response.headers_mut());
     response
 }
@@ -58,32 +58,32 @@ async fn answer(
     body: Body,
     (route, method): (Route, &'static str),
     call: &Call,
-    media_type: &HeaderValue,
+    dialect: &Dialect,
 ) -> Response<Body> {
     let mut observed = Observed::new(&services.metrics, method, call.received);
     let bytes = match bytes(services, parts, body, call).await {
         Ok(bytes) => bytes,
         Err(plain) => {
             observed.finish(plain.label());
-            return plain.respond_rest(media_type);
+            return dialect.refuse_plain(plain);
         }
     };
-    let answered = match params(parts, route, &bytes) {
+    let answered = match params(dialect, method, parts, route, &bytes) {
         // Boxed: the futures of all operations together are large.
         Ok(params) => Box::pin(dispatch(services, call, method, params)).await,
         Err(error) => Err(error),
     };
     let result = match answered.map(Answer::printed) {
-        Ok(Ok(result)) => result,
-        Ok(Err(events)) => return sse::respond(events, Wrap::Bare, services, call, observed),
+        Ok(Ok(result)) => dialect.result(result),
+        Ok(Err(events)) => return sse::respond(events, dialect.wrap(), services, call, observed),
         Err(error) => {
             error.log();
             observed.finish(error.label());
-            return error.respond_rest(media_type, services.settings.compat.errors);
+            return dialect.refuse(&error, services.settings.compat.errors);
         }
     };
     observed.finish("ok");
-    let mut response = labelled(result, media_type);
+    let mut response = labelled(result, &dialect.label());
     if method == methods::GET_EXTENDED_AGENT_CARD {
         response.headers_mut().insert(CACHE_CONTROL, PRIVATE);
     }
@@ -109,13 +109,14 @@ async fn bytes(services: &Services, parts: &Parts, body: Body, call: &Call) -> R
 }
 
 /// The parameters of the operation. What the path says wins over the body and the query.
-fn params(parts: &Parts, route: Route, bytes: &Bytes) -> Result<Value, ApiError> {
-    version::check(&parts.headers, parts.uri.query())?;
-    let mut params = if parts.method == Method::POST {
+fn params(dialect: &Dialect, method: &str, parts: &Parts, route: Route, bytes: &Bytes) -> Result<Value, ApiError> {
+    dialect.check(parts)?;
+    let params = if parts.method == Method::POST {
         members(bytes)?
     } else {
         query::params(parts.uri.query().unwrap_or_default())?
     };
+    let mut params = dialect.params(method, params);
     for (name, value) in route.fields {
         if name == "taskId" {
             params.remove("task_id");
@@ -131,6 +132,8 @@ fn members(bytes: &Bytes) -> Result<Map<String, Value>, ApiError> {
     }
     match serde_json::from_slice(bytes) {
         Ok(Value::Object(members)) => Ok(members),
+        // What some clients print for "no body".
+        Ok(Value::Null) => Ok(Map::new()),
         Ok(_) => Err(ApiError::invalid("body", "must be an object")),
         Err(error) => Err(ApiError::Parse(body::describe(&error))),
     }

@@ -20,7 +20,8 @@ use tokio::time::timeout;
 
 use crate::operations::{EventStream, StreamEvent, StreamItem, add_cursor};
 use crate::services::{Call, Inner};
-use crate::transport::jsonrpc::{RpcId, error_body, old, old_error_body};
+use crate::transport::jsonrpc::{RpcId, error_body, old_error_body};
+use crate::transport::v03;
 
 use super::super::observe::Observed;
 
@@ -40,6 +41,8 @@ pub(crate) enum Wrap {
     Old(RpcId),
     /// Nothing.
     Bare,
+    /// Nothing, around events of A2A 0.3.
+    OldBare,
 }
 
 struct Frames {
@@ -111,11 +114,12 @@ impl Frames {
                 let body = match &self.wrap {
                     Wrap::Rpc(id) => error_body(id, &error),
                     Wrap::Old(id) => old_error_body(id, &error),
-                    Wrap::Bare => {
-                        chunk.put_slice(b"event: error\n");
-                        error.to_status(self.statuses).to_string().into_bytes()
-                    }
+                    Wrap::Bare => error.to_status(self.statuses).to_string().into_bytes(),
+                    Wrap::OldBare => v03::rest::error_body(&error),
                 };
+                if matches!(self.wrap, Wrap::Bare | Wrap::OldBare) {
+                    chunk.put_slice(b"event: error\n");
+                }
                 chunk.put_slice(b"data: ");
                 chunk.put_slice(&body);
                 chunk.put_slice(b"\n\n");
@@ -144,10 +148,12 @@ fn with_cursor(event: &StreamEvent) -> Bytes {
 }
 
 fn frame(chunk: &mut BytesMut, wrap: &Wrap, event: &StreamEvent) {
+    let StreamEvent { cursor, body, last } = event;
     match wrap {
-        Wrap::Rpc(id) => frame::put(chunk, event.cursor, Some(id.raw()), &event.body),
-        Wrap::Old(id) => frame::put(chunk, event.cursor, Some(id.raw()), &old(&event.body, event.last)),
-        Wrap::Bare => frame::put(chunk, event.cursor, None, &event.body),
+        Wrap::Rpc(id) => frame::put(chunk, *cursor, Some(id.raw()), body),
+        Wrap::Old(id) => frame::put(chunk, *cursor, Some(id.raw()), &v03::rpc::printed(body, *last)),
+        Wrap::Bare => frame::put(chunk, *cursor, None, body),
+        Wrap::OldBare => frame::put(chunk, *cursor, None, &v03::rest::printed(body, *last)),
     }
 }
 

@@ -36,6 +36,7 @@ mod http;
 mod keyed;
 mod limits;
 mod list;
+mod old;
 mod outage;
 mod owners;
 mod process;

@@ -1,48 +1,65 @@
-//! Clients of A2A 0.3: their methods, their shapes, the same tasks.
+//! Clients of A2A 0.3: their methods, paths and shapes, on both bindings, and the same tasks.
 
 use relevo_shared::domain::state::End;
+use reqwest::Method;
 use serde_json::{Value, json};
 
+use crate::binding::Names;
 use crate::cancel::told;
-use crate::client::{Client, Frame, Stream};
-use crate::gateway::world;
+use crate::client::{Client, Frame};
+use crate::gateway::{World, world};
 use crate::hand::Turn;
+use crate::http::Request;
+use crate::old::{BOTH, Binding, Caller, message};
 
-fn message(text: &str) -> Value {
-    json!({ "message": { "kind": "message", "messageId": "m", "role": "user", "parts": [{ "kind": "text", "text": text }] } })
+async fn card(client: &Client, path: &str) -> Value {
+    client.get(path).send().await.unwrap().json().await.unwrap()
 }
 
-/// What a client of 0.3 sends: no version.
-fn post(client: &Client, method: &str, params: &Value) -> crate::http::Request {
-    let body = json!({ "jsonrpc": "2.0", "id": 7, "method": method, "params": params });
-    client.post_unversioned(body.to_string())
-}
-
-async fn call(client: &Client, method: &str, params: Value) -> Value {
-    let answer: Value = post(client, method, &params)
-        .send()
-        .await
-        .unwrap()
-        .json()
-        .await
-        .unwrap();
-    assert_eq!(answer["id"], 7);
-    answer
-}
-
-async fn card(client: &Client) -> Value {
-    let answer = client.get(".well-known/agent-card.json").send().await.unwrap();
-    answer.json().await.unwrap()
+/// What two turns look like to a client.
+async fn conversation(world: &World, caller: &Caller) -> Vec<Value> {
+    let mut parts = message("hi");
+    let more = [
+        json!({ "kind": "data", "data": { "a": [1, null] } }),
+        json!({ "kind": "file", "file": { "bytes": "AAEC", "mimeType": "x/y", "name": "f" }, "metadata": { "k": 1 } }),
+        json!({ "kind": "file", "file": { "uri": "https://example.com/f" } }),
+    ];
+    parts["message"]["parts"].as_array_mut().unwrap().extend(more);
+    let (task, ()) = tokio::join!(caller.call("message/send", parts), async {
+        world.hand.take().await.finish(End::InputRequired, "more?").await;
+    });
+    let task = task.unwrap();
+    let id = task["id"].as_str().unwrap().to_owned();
+    let mut more = message("more");
+    more["message"]["taskId"] = id.clone().into();
+    let mut stream = caller.open("message/stream", &more, None).await;
+    let mut turn = world.hand.take().await;
+    turn.say("a").await;
+    turn.finish(End::Completed, "b").await;
+    let events = stream.rest().await;
+    let mut seen = vec![task];
+    seen.extend(events.iter().map(|frame| caller.event(frame)));
+    for length in [Value::Null, json!(1), json!(0)] {
+        let read = caller
+            .call("tasks/get", json!({ "id": id, "historyLength": length }))
+            .await;
+        seen.push(read.unwrap());
+    }
+    assert_eq!(caller.client.task(&id).await["status"]["state"], "TASK_STATE_COMPLETED");
+    seen
 }
 
 #[tokio::test]
-async fn a_conversation_of_0_3_flows_and_is_the_same_task_for_1_0() {
-    let world = world(&[]).await;
-    let client = world.gateway.client();
-    let (answer, ()) = tokio::join!(call(&client, "message/send", message("hi")), async {
-        world.hand.take().await.finish(End::InputRequired, "more?").await;
-    });
-    let task = &answer["result"];
+async fn a_conversation_of_0_3_looks_alike_on_both_bindings_and_is_the_same_task_for_1_0() {
+    let mut seen = Vec::new();
+    for binding in BOTH {
+        let world = world(&[]).await;
+        let caller = Caller::new(binding, world.gateway.client());
+        seen.push(Names::default().replace(conversation(&world, &caller).await.into()));
+    }
+    assert_eq!(seen[0], seen[1]);
+    let seen = seen[0].as_array().unwrap();
+    let task = &seen[0];
     assert_eq!(
         (&task["kind"], &task["status"]["state"]),
         (&"task".into(), &"input-required".into())
@@ -51,18 +68,12 @@ async fn a_conversation_of_0_3_flows_and_is_the_same_task_for_1_0() {
         task["status"]["message"]["parts"],
         json!([{ "kind": "text", "text": "more?" }])
     );
-    assert_eq!(
-        (&task["history"][0]["role"], &task["history"][0]["kind"]),
-        (&"user".into(), &"message".into())
-    );
-    let id = task["id"].as_str().unwrap();
-    let mut more = message("more");
-    more["message"]["taskId"] = id.into();
-    let mut stream = Stream::of(post(&client, "message/stream", &more).send().await.unwrap());
-    let mut turn = world.hand.take().await;
-    turn.say("a").await;
-    turn.finish(End::Completed, "b").await;
-    let events: Vec<Value> = stream.rest().await.iter().map(Frame::result).collect();
+    let asked = &task["history"][0];
+    assert_eq!((&asked["role"], &asked["kind"]), (&"user".into(), &"message".into()));
+    assert_eq!(asked["parts"][1], json!({ "kind": "data", "data": { "a": [1, null] } }));
+    let file = json!({ "bytes": "AAEC", "mimeType": "x/y", "name": "f" });
+    assert_eq!(asked["parts"][2]["file"], file);
+    let (events, reads) = seen[1..].split_at(seen.len() - 4);
     let kinds: Vec<&str> = events.iter().map(|event| event["kind"].as_str().unwrap()).collect();
     assert_eq!(kinds[0], "task");
     assert!(kinds[1..].iter().all(|kind| *kind == "status-update"), "{kinds:?}");
@@ -72,100 +83,278 @@ async fn a_conversation_of_0_3_flows_and_is_the_same_task_for_1_0() {
         .collect();
     assert_eq!(finals.iter().filter(|last| **last).count(), 1);
     assert!(finals.last().unwrap());
-    let got = call(&client, "tasks/get", json!({ "id": id })).await;
-    assert_eq!(got["result"]["status"]["state"], "completed");
-    assert_eq!(client.task(id).await["status"]["state"], "TASK_STATE_COMPLETED");
+    let lengths: Vec<usize> = reads
+        .iter()
+        .map(|task| task["history"].as_array().map_or(0, Vec::len))
+        .collect();
+    assert_eq!((lengths[1], lengths[2]), (1, 0), "{lengths:?}");
+    assert!(lengths[0] > 1, "{lengths:?}");
 }
 
 #[tokio::test]
 async fn cancel_resubscribe_and_blocking_are_as_0_3_has_them() {
-    let world = world(&[]).await;
-    let client = world.gateway.client();
-    let mut params = message("hi");
-    params["configuration"] = json!({ "blocking": false });
-    let answer = call(&client, "message/send", params).await;
-    assert_eq!(answer["result"]["status"]["state"], "submitted");
-    let id = answer["result"]["id"].clone();
-    let mut turn = world.hand.take().await;
-    let mut stream = Stream::of(
-        post(&client, "tasks/resubscribe", &json!({ "id": id }))
-            .send()
-            .await
-            .unwrap(),
-    );
-    assert_eq!(stream.event().await.result()["kind"], "task");
-    turn.say("one").await;
-    let heard = stream.event().await.result();
-    assert_eq!(
-        (&heard["kind"], &heard["status"]["state"]),
-        (&"status-update".into(), &"working".into())
-    );
-    let cancel = call(&client, "tasks/cancel", json!({ "id": id }));
-    let (canceled, ()) = tokio::join!(cancel, async {
-        told(&turn, &world.hand.store).await;
-        Turn::again(turn).finish(End::Canceled, "").await;
-    });
-    assert_eq!(
-        (&canceled["result"]["kind"], &canceled["result"]["status"]["state"]),
-        (&"task".into(), &"canceled".into())
-    );
-    assert!(stream.rest().await.last().unwrap().result()["final"].as_bool().unwrap());
+    for binding in BOTH {
+        let world = world(&[]).await;
+        let caller = Caller::new(binding, world.gateway.client());
+        let mut params = message("hi");
+        params["configuration"] = json!({ "blocking": false });
+        let task = caller.call("message/send", params).await.unwrap();
+        assert_eq!(task["status"]["state"], "submitted");
+        let id = task["id"].clone();
+        let mut turn = world.hand.take().await;
+        let mut stream = caller.open("tasks/resubscribe", &json!({ "id": id }), None).await;
+        assert_eq!(caller.event(&stream.event().await)["kind"], "task");
+        turn.say("one").await;
+        let heard = caller.event(&stream.event().await);
+        assert_eq!(
+            (&heard["kind"], &heard["status"]["state"]),
+            (&"status-update".into(), &"working".into())
+        );
+        let cancel = caller.call("tasks/cancel", json!({ "id": id }));
+        let (canceled, ()) = tokio::join!(cancel, async {
+            told(&turn, &world.hand.store).await;
+            Turn::again(turn).finish(End::Canceled, "").await;
+        });
+        let canceled = canceled.unwrap();
+        assert_eq!(
+            (&canceled["kind"], &canceled["status"]["state"]),
+            (&"task".into(), &"canceled".into())
+        );
+        let rest = stream.rest().await;
+        let last = caller.event(rest.last().unwrap());
+        assert_eq!(
+            (&last["final"], &last["status"]["state"]),
+            (&true.into(), &"canceled".into())
+        );
+    }
 }
 
 #[tokio::test]
-async fn errors_keep_their_codes_and_versions_do_not_mix() {
+async fn streams_resume_and_keyed_sends_run_once() {
+    for binding in BOTH {
+        let world = world(&[]).await;
+        let caller = Caller::new(binding, world.gateway.client());
+        let mut stream = caller.open("message/stream", &message("hi"), None).await;
+        let mut turn = world.hand.take().await;
+        turn.say("a").await;
+        turn.say("b").await;
+        turn.finish(End::Completed, "c").await;
+        let whole = stream.rest().await;
+        let task = caller.event(&whole[0])["id"].clone();
+        for (place, frame) in whole.iter().enumerate() {
+            for (method, params) in [
+                ("message/stream", message("hi")),
+                ("tasks/resubscribe", json!({ "id": task })),
+            ] {
+                let resumed = caller.open(method, &params, Some(&frame.cursor())).await.rest().await;
+                assert_eq!(resumed, whole[place + 1..], "{binding:?} {method} {place}");
+            }
+        }
+        let key = "a-key-of-some-length";
+        let keyed = || {
+            let request = caller.request("message/send", &message("once"));
+            caller.answer(request.header("idempotency-key", key))
+        };
+        let (first, ()) = tokio::join!(keyed(), async {
+            world.hand.take().await.finish(End::Completed, "done").await;
+        });
+        assert_eq!(keyed().await, first, "{binding:?}");
+        assert!(world.hand.try_take().await.is_none());
+    }
+}
+
+#[tokio::test]
+async fn errors_keep_their_codes() {
+    let world = world(&[]).await;
+    for binding in BOTH {
+        let caller = Caller::new(binding, world.gateway.client());
+        let (ended, ()) = tokio::join!(caller.call("message/send", message("hi")), async {
+            world.hand.take().await.finish(End::Completed, "done").await;
+        });
+        let ended = json!({ "id": ended.unwrap()["id"] });
+        let push = json!({ "id": "t", "pushNotificationConfigId": "c" });
+        let set = json!({ "taskId": "t", "pushNotificationConfig": { "url": "https://example.com" } });
+        for (code, method, params) in [
+            (-32001, "tasks/get", json!({ "id": "none" })),
+            (-32001, "tasks/cancel", json!({ "id": "none" })),
+            (-32001, "tasks/resubscribe", json!({ "id": "none" })),
+            (-32002, "tasks/cancel", ended.clone()),
+            (-32004, "tasks/resubscribe", ended),
+            (-32602, "message/send", json!({ "message": { "role": "user" } })),
+            (-32602, "message/stream", json!({})),
+            (-32003, "tasks/pushNotificationConfig/set", set),
+            (-32003, "tasks/pushNotificationConfig/get", push.clone()),
+            (-32003, "tasks/pushNotificationConfig/list", push.clone()),
+            (-32003, "tasks/pushNotificationConfig/delete", push),
+        ] {
+            assert_eq!(caller.call(method, params).await, Err(code), "{binding:?} {method}");
+        }
+    }
+    let rpc = Caller::new(Binding::JsonRpc, world.gateway.client());
+    let on_paper = rpc.call("tasks/list", json!({})).await;
+    assert_eq!(on_paper, Err(-32601), "0.3 had it on other bindings only");
+    let extended = rpc.call("agent/getAuthenticatedExtendedCard", json!({})).await;
+    assert_eq!(extended, Err(-32004));
+}
+
+#[tokio::test]
+async fn versions_do_not_mix() {
     let world = world(&[]).await;
     let client = world.gateway.client();
-    let code = |answer: &Value| answer["error"]["code"].as_i64().unwrap();
-    assert_eq!(code(&call(&client, "tasks/get", json!({ "id": "none" })).await), -32001);
-    assert_eq!(
-        code(&call(&client, "message/send", json!({ "message": { "role": "user" } })).await),
-        -32602
-    );
-    assert_eq!(
-        code(&call(&client, "tasks/list", json!({})).await),
-        -32601,
-        "0.3 had it on paper only"
-    );
-    let push = json!({ "taskId": "t", "pushNotificationConfig": { "url": "https://example.com" } });
-    assert_eq!(
-        code(&call(&client, "tasks/pushNotificationConfig/set", push).await),
-        -32003
-    );
-    assert_eq!(
-        code(&call(&client, "agent/getAuthenticatedExtendedCard", json!({})).await),
-        -32004
-    );
     // A client that names 1.0 has the methods of 1.0.
     let (refused, _) = client.refused("message/send", message("hi")).await;
     assert_eq!(refused, -32601);
-    let old = post(&client, "message/send", &message("hi")).header("a2a-version", "0.3");
-    let (answer, ()) = tokio::join!(
-        async { old.send().await.unwrap().json::<Value>().await.unwrap() },
-        async {
+    // And its tenants, one of which may have this name.
+    let (_, ()) = tokio::join!(client.call("SendMessage", crate::client::message("hi")), async {
+        world.hand.take().await.finish(End::Completed, "done").await;
+    });
+    let listed = async |version: &str| {
+        let request = client
+            .unversioned(Method::GET, "v1/tasks")
+            .header("a2a-version", version);
+        request.send().await.unwrap().json::<Value>().await.unwrap()["totalSize"].clone()
+    };
+    assert_eq!((listed("1.0").await, listed("0.3").await), (json!(0), json!(1)));
+    for binding in BOTH {
+        let caller = Caller::new(binding, client.clone());
+        let named = caller
+            .request("message/send", &message("hi"))
+            .header("a2a-version", "0.3");
+        let (task, ()) = tokio::join!(caller.answer(named), async {
             world.hand.take().await.finish(End::Completed, "done").await;
-        }
-    );
-    assert_eq!(answer["result"]["kind"], "task");
-    let card = card(&client).await;
+        });
+        assert_eq!(task.unwrap()["kind"], "task");
+    }
+}
+
+async fn status(request: Request) -> (u16, Value) {
+    let response = request.send().await.unwrap();
+    let status = response.status().as_u16();
+    let text = response.text().await.unwrap();
+    (status, serde_json::from_str(&text).unwrap_or_default())
+}
+
+/// ProtoJSON of the proto file of 0.3, which its readers take literally.
+#[tokio::test]
+async fn http_json_has_the_shapes_of_the_proto_file() {
+    let world = world(&[]).await;
+    let client = world.gateway.client();
+    let post = |path: &str, body: &str| {
+        let request = client.unversioned(Method::POST, path);
+        request.header("content-type", "application/json").body(body.to_owned())
+    };
+    let body = r#"{"request":{"message_id":"m","role":1,"content":[{"text":"hi"}]},"configuration":{"blocking":true}}"#;
+    let ((_, sent), ()) = tokio::join!(status(post("v1/message:send", body)), async {
+        world.hand.take().await.finish(End::Completed, "done").await;
+    });
+    let task = &sent["task"];
     assert_eq!(
-        (&card["protocolVersion"], &card["preferredTransport"]),
+        task["history"][0]["content"],
+        json!([{ "text": "hi" }]),
+        "names as in the proto file are read, too"
+    );
+    assert_eq!(task["status"]["state"], "TASK_STATE_COMPLETED");
+    // A bool that is not sent is false.
+    let unsaid = r#"{"message":{"messageId":"m","role":"ROLE_USER","content":[{"text":"hi"}]},"configuration":{}}"#;
+    let (_, sent) = status(post("v1/message:send", unsaid)).await;
+    assert_eq!(sent["task"]["status"]["state"], "TASK_STATE_SUBMITTED");
+    let id = sent["task"]["id"].as_str().unwrap();
+    let mut streams = Vec::new();
+    for method in [Method::GET, Method::POST] {
+        let request = client.unversioned(method, &format!("v1/tasks/{id}:subscribe"));
+        streams.push(crate::client::Stream::of(request.send().await.unwrap()));
+    }
+    let turn = world.hand.take().await;
+    // "No body" is null to some clients.
+    let cancel = status(post(&format!("v1/tasks/{id}:cancel"), "null"));
+    let ((_, canceled), ()) = tokio::join!(cancel, async {
+        told(&turn, &world.hand.store).await;
+        turn.finish(End::Canceled, "").await;
+    });
+    assert_eq!(canceled["status"]["state"], "TASK_STATE_CANCELLED");
+    for mut stream in streams {
+        let last = stream.rest().await.last().map(Frame::json).unwrap();
+        assert_eq!(last["statusUpdate"]["final"], true);
+        assert_eq!(last["statusUpdate"]["status"]["state"], "TASK_STATE_CANCELLED");
+    }
+    let (_, page) = status(client.unversioned(Method::GET, "v1/tasks?status=TASK_STATE_CANCELLED&pageSize=1")).await;
+    assert_eq!((&page["totalSize"], &page["pageSize"]), (&json!(1), &json!(1)));
+    assert_eq!(page["tasks"][0]["status"]["state"], "TASK_STATE_CANCELLED");
+}
+
+#[tokio::test]
+async fn what_http_json_refuses_it_refuses_in_the_shape_of_0_3() {
+    let world = world(&[]).await;
+    let client = world.gateway.client();
+    let get = |path: &str| client.unversioned(Method::GET, path);
+    let (code, error) = status(get("v1/tasks/none")).await;
+    assert_eq!(
+        (code, &error["code"], &error["message"]),
+        (404, &json!(-32001), &json!("Task not found"))
+    );
+    assert_eq!(error["data"][0]["reason"], "TASK_NOT_FOUND");
+    let body = client
+        .unversioned(Method::POST, "v1/message:send")
+        .header("content-type", "application/json");
+    let (code, error) = status(body.body(r#"{"message":{"messageId":"m","role":"ROLE_USER","content":[{}]}}"#)).await;
+    assert_eq!((code, &error["code"]), (400, &json!(-32602)));
+    assert_eq!(error["data"][1]["fieldViolations"][0]["field"], "message.content[0]");
+    let (code, error) = status(client.unversioned(Method::DELETE, "v1/tasks/t")).await;
+    assert_eq!((code, &error["message"]), (405, &json!("method not allowed")));
+    let (code, error) = status(client.unversioned(Method::POST, "v1/message:send").body("{}")).await;
+    assert_eq!((code, error["code"].is_i64()), (415, true));
+    let (code, _) = status(get("v1/x/tasks")).await;
+    assert_eq!(code, 404, "0.3 has no tenants");
+    let broken = get("v1/tasks/none:subscribe").header("last-event-id", "nonsense");
+    assert_eq!(status(broken).await.1["code"], -32602);
+}
+
+#[tokio::test]
+async fn the_card_tells_clients_of_0_3_where_they_are_served() {
+    let world = world(&[]).await;
+    let client = world.gateway.client();
+    let public = card(&client, ".well-known/agent-card.json").await;
+    assert_eq!(card(&client, "v1/card").await, public);
+    assert_eq!(
+        (&public["protocolVersion"], &public["preferredTransport"]),
         (&"0.3.0".into(), &"JSONRPC".into())
     );
-    let interfaces = card["supportedInterfaces"].as_array().unwrap();
-    assert_eq!(interfaces.last().unwrap()["protocolVersion"], "0.3");
-    assert_eq!(card["url"], interfaces[0]["url"]);
+    let interfaces = public["supportedInterfaces"].as_array().unwrap();
+    let url = &interfaces[0]["url"];
+    let listed: Vec<_> = interfaces
+        .iter()
+        .map(|interface| (&interface["protocolBinding"], &interface["protocolVersion"]))
+        .map(|(binding, version)| (binding.as_str().unwrap(), version.as_str().unwrap()))
+        .collect();
+    let expected = [
+        ("JSONRPC", "1.0"),
+        ("HTTP+JSON", "1.0"),
+        ("GRPC", "1.0"),
+        ("JSONRPC", "0.3"),
+        ("HTTP+JSON", "0.3"),
+    ];
+    assert_eq!(listed, expected, "the later version first");
+    assert_eq!(&public["url"], url);
+    assert_eq!(
+        public["additionalInterfaces"],
+        json!([{ "url": url, "transport": "JSONRPC" }, { "url": url, "transport": "HTTP+JSON" }])
+    );
 }
 
 #[tokio::test]
 async fn a_gateway_that_does_not_serve_0_3_says_so() {
     let world = world(&[("gateway.a2a_0_3", "false")]).await;
     let client = world.gateway.client();
+    let rpc = Caller::new(Binding::JsonRpc, client.clone());
+    assert_eq!(rpc.call("message/send", message("hi")).await, Err(-32009));
+    let rest = Caller::new(Binding::Rest, client.clone());
+    let (code, error) = status(rest.request("message/send", &message("hi"))).await;
     assert_eq!(
-        call(&client, "message/send", message("hi")).await["error"]["code"],
-        -32009
+        (code, &error["error"]["details"][0]["reason"]),
+        (400, &json!("VERSION_NOT_SUPPORTED"))
     );
-    let card = card(&client).await;
+    assert_eq!(status(client.get("v1/card")).await.0, 404);
+    let card = card(&client, ".well-known/agent-card.json").await;
     assert!(
         card.get("url").is_none() && card.get("protocolVersion").is_none(),
         "{card}"

@@ -54,6 +54,17 @@ impl Route {
         })
     }
 
+    /// Reads what follows `/v1` in a path of A2A 0.3, which has no tenants.
+    pub(super) fn of_0_3(path: &str) -> Option<Self> {
+        let path = path.strip_prefix('/')?;
+        let path = path.strip_suffix('/').unwrap_or(path);
+        let segments: Vec<&str> = path.split('/').collect();
+        // The card is no operation there.
+        (segments != ["extendedAgentCard"] && !segments.contains(&""))
+            .then(|| Self::without_tenant(&segments))
+            .flatten()
+    }
+
     fn without_tenant(segments: &[&str]) -> Option<Self> {
         let (operations, fields) = match *segments {
             ["tasks"] => (TASKS, Vec::new()),
@@ -172,6 +183,25 @@ mod tests {
         assert_eq!(id("/tasks/%2e%2e%2fx"), "../x");
         assert_eq!(id("/tasks/%ff"), "\u{fffd}");
         assert_eq!(id("/tasks/100%"), "100%");
+    }
+
+    #[test]
+    fn paths_of_0_3_have_no_tenants() {
+        for (path, operation) in [
+            ("/message:send", Some("SendMessage")),
+            ("/tasks/a:b:subscribe/", Some("SubscribeToTask")),
+            ("/tasks", None),
+            ("/x/message:send", None),
+            ("/extendedAgentCard", None),
+            ("/card", None),
+            ("//tasks", None),
+            ("tasks", None),
+            ("", None),
+        ] {
+            let route = Route::of_0_3(path);
+            let found = route.and_then(|route| route.operation(&Method::POST).ok());
+            assert_eq!(found, operation, "{path}");
+        }
     }
 
     #[test]

@@ -6,7 +6,8 @@ import uuid
 import httpx
 import pytest
 from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
-from a2a.client.errors import A2AClientJSONRPCError
+from a2a.client.client_factory import minimal_agent_card
+from a2a.client.errors import A2AClientHTTPError, A2AClientJSONRPCError
 from a2a.types import DataPart, FilePart, FileWithBytes, Message, Part, Role, TaskIdParams, TaskQueryParams, TaskState, TextPart
 
 GATEWAY_A, GATEWAY_B = os.environ["RELEVO_URLS"].split()
@@ -26,16 +27,38 @@ def anyio_backend():
     return "asyncio"
 
 
+@pytest.fixture(params=["JSONRPC", "HTTP+JSON"])
+def transport(request):
+    return request.param
+
+
 @pytest.fixture(params=[True, False], ids=["stream", "send"])
-async def connect(request):
+def streaming(request):
+    return request.param
+
+
+@pytest.fixture
+async def dial(transport):
+    """Makes clients of a gateway that speak one transport."""
     async with httpx.AsyncClient(timeout=60) as http:
 
-        async def connect(gateway=GATEWAY_A):
+        async def dial(gateway, **options):
             card = await A2ACardResolver(http, gateway).get_agent_card()
             assert (card.protocol_version, card.preferred_transport) == ("0.3.0", "JSONRPC")
-            return ClientFactory(ClientConfig(httpx_client=http, streaming=request.param)).create(card)
+            config = ClientConfig(
+                httpx_client=http, supported_transports=[transport], use_client_preference=True, **options
+            )
+            return ClientFactory(config).create(card)
 
-        yield connect
+        yield dial
+
+
+@pytest.fixture
+async def connect(dial, streaming):
+    async def connect(gateway=GATEWAY_A):
+        return await dial(gateway, streaming=streaming)
+
+    return connect
 
 
 async def last_task(events):
@@ -74,33 +97,51 @@ async def test_parts_of_every_kind_are_taken(connect):
 
 
 @pytest.mark.anyio
-async def test_errors_have_their_codes(connect):
+async def test_errors_have_their_codes(connect, transport):
     client = await connect()
     task = await last_task(client.send_message(message("chunks=1")))
-    for code, call in [
-        (-32002, client.cancel_task(TaskIdParams(id=task.id))),
-        (-32001, client.get_task(TaskQueryParams(id="nothing"))),
+    for code, status, call in [
+        (-32002, 400, client.cancel_task(TaskIdParams(id=task.id))),
+        (-32001, 404, client.get_task(TaskQueryParams(id="nothing"))),
     ]:
-        with pytest.raises(A2AClientJSONRPCError) as error:
-            await call
-        assert error.value.error.code == code
+        if transport == "JSONRPC":
+            with pytest.raises(A2AClientJSONRPCError) as error:
+                await call
+            assert error.value.error.code == code
+        else:
+            with pytest.raises(A2AClientHTTPError) as error:
+                await call
+            assert error.value.status_code == status
 
 
 @pytest.mark.anyio
-async def test_a_running_task_is_followed_and_canceled_at_the_other_gateway():
-    async with httpx.AsyncClient(timeout=60) as http:
-        clients = []
-        for gateway in (GATEWAY_A, GATEWAY_B):
-            card = await A2ACardResolver(http, gateway).get_agent_card()
-            clients.append(ClientFactory(ClientConfig(httpx_client=http)).create(card))
-        one, other = clients
-        async for event in one.send_message(message("chunks=500 delay=50 nonce=c")):
-            task = event[0]
+async def test_a_running_task_is_followed_and_canceled_at_the_other_gateway(dial):
+    one, other = await dial(GATEWAY_A), await dial(GATEWAY_B)
+    async for event in one.send_message(message("chunks=500 delay=50 nonce=c")):
+        task = event[0]
+        break
+    heard = 0
+    async for event in other.resubscribe(TaskIdParams(id=task.id)):
+        heard += 1
+        if heard == 3:
             break
-        heard = 0
-        async for event in other.resubscribe(TaskIdParams(id=task.id)):
-            heard += 1
-            if heard == 3:
-                break
-        canceled = await other.cancel_task(TaskIdParams(id=task.id))
-        assert canceled.status.state == TaskState.canceled
+    canceled = await other.cancel_task(TaskIdParams(id=task.id))
+    assert canceled.status.state == TaskState.canceled
+
+
+@pytest.mark.anyio
+async def test_a_client_that_polls_is_answered_at_once(dial):
+    client = await dial(GATEWAY_A, streaming=False, polling=True)
+    task = await last_task(client.send_message(message("chunks=500 delay=50")))
+    assert task.status.state in (TaskState.submitted, TaskState.working)
+    canceled = await client.cancel_task(TaskIdParams(id=task.id))
+    assert canceled.status.state == TaskState.canceled
+
+
+@pytest.mark.anyio
+async def test_a_card_is_found_without_the_well_known_path():
+    async with httpx.AsyncClient(timeout=60) as http:
+        config = ClientConfig(httpx_client=http, supported_transports=["HTTP+JSON"])
+        client = ClientFactory(config).create(minimal_agent_card(GATEWAY_A, ["HTTP+JSON"]))
+        card = await client.get_card()
+        assert card.protocol_version == "0.3.0"

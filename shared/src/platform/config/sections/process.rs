@@ -33,8 +33,8 @@ crate::settings! {
         /// Where clients reach the gRPC listener, as `host:port`, written into the agent card. Unset: built from
         /// `grpc_listen`, which is wrong behind a proxy.
         grpc_public: Option<String> = "",
-        /// Whether clients of A2A 0.3 are served, too: JSON-RPC with `message/send` and its like. The agent card then has
-        /// the fields that they read, which a strict reader of 1.0 may not know.
+        /// Whether clients of A2A 0.3 are served, too: JSON-RPC with `message/send` and its like, HTTP+JSON below `/v1`. The
+        /// agent card then has the fields that they read, which a strict reader of 1.0 may not know.
         a2a_0_3: bool = "true",
         /// Web pages that may call the gateway from a browser, by their origins such as `https://app.example.com`; `*`
         /// alone allows every page. Empty: no page may; the agent card is public and readable from any. Whoever may open
