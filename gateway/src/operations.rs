@@ -25,7 +25,7 @@ pub(crate) use extended_card::extended_card;
 pub(crate) use follow::{EventStream, StreamEvent, StreamItem};
 pub(crate) use get_task::get_task;
 pub(crate) use keyed::from_metadata as key_in_metadata;
-pub(crate) use list_tasks::list_tasks;
+pub(crate) use list_tasks::{Page, list_tasks};
 pub(crate) use push_config::push_config;
 pub(crate) use send_message::send_message;
 pub(crate) use stream_message::stream_message;

@@ -1,6 +1,7 @@
 //! The requests about tasks that exist.
 
 use a2a::TaskState;
+use chrono::{DateTime, Utc};
 use relevo_shared::store::HistoryLength;
 use serde_json::Value;
 
@@ -51,6 +52,8 @@ pub(crate) struct ListTasks {
     pub(crate) context_id: Option<String>,
     /// Only in this state.
     pub(crate) status: Option<TaskState>,
+    /// Only with a status that is not older than this, ms.
+    pub(crate) since: Option<u64>,
     /// Most tasks on the page.
     pub(crate) page_size: u16,
     /// Where the page begins.
@@ -113,13 +116,11 @@ impl ListTasks {
             if context_id.as_deref().is_some_and(|id| !is_context_id(id)) {
                 violations.add(&object.at("contextId"), context_rule());
             }
-            if object.timestamp("statusTimestampAfter", violations).is_some() {
-                violations.add(&object.at("statusTimestampAfter"), "is not supported by this server");
-            }
             Self {
                 tenant: tenant(object, violations),
                 context_id,
                 status: status(object, violations),
+                since: object.timestamp("statusTimestampAfter", violations).map(whole_ms),
                 page_size: page_size(object, violations),
                 page_token: object.text("pageToken", violations),
                 // Unset means none: a page of whole histories would be as large as the tasks are old.
@@ -159,6 +160,12 @@ pub(super) fn history_length(object: &mut Object<'_>, violations: &mut Violation
         violations.add(&object.at("historyLength"), "must not be negative");
     }
     latest
+}
+
+/// The first millisecond that is not before a moment: what is printed of a status are whole ones.
+fn whole_ms(time: DateTime<Utc>) -> u64 {
+    let begun = !time.timestamp_subsec_nanos().is_multiple_of(1_000_000);
+    u64::try_from(time.timestamp_millis() + i64::from(begun)).unwrap_or(0)
 }
 
 fn page_size(object: &mut Object<'_>, violations: &mut Violations) -> u16 {
@@ -263,9 +270,32 @@ mod tests {
         );
         assert_eq!(fields(ListTasks::parse(json!({ "status": 9 }))), ["status"]);
         assert_eq!(fields(ListTasks::parse(json!({ "contextId": "a b" }))), ["contextId"]);
-        let later = json!({ "statusTimestampAfter": "2026-01-01T00:00:00Z" });
-        assert_eq!(fields(ListTasks::parse(later)), ["statusTimestampAfter"]);
+        for wrong in [
+            json!("2026-01-01"),
+            json!("2026-01-01T00:00:00+00:00"),
+            json!(1_796_035_146),
+        ] {
+            let later = json!({ "statusTimestampAfter": wrong });
+            assert_eq!(fields(ListTasks::parse(later)), ["statusTimestampAfter"]);
+        }
         let working = ListTasks::parse(json!({ "status": "TASK_STATE_WORKING" })).unwrap();
         assert_eq!(working.status, Some(TaskState::Working));
+    }
+
+    #[test]
+    fn a_listing_begins_at_the_first_millisecond_that_is_not_before_the_time() {
+        for (text, ms) in [
+            ("2026-11-30T10:39:06Z", 1_796_035_146_000),
+            ("2026-11-30T10:39:06.380Z", 1_796_035_146_380),
+            ("2026-11-30T10:39:06.380000001Z", 1_796_035_146_381),
+            ("2026-11-30T10:39:06.999999999Z", 1_796_035_147_000),
+            ("1970-01-01T00:00:00Z", 0),
+            ("1969-12-31T23:59:59.999999999Z", 0),
+            ("0001-01-01T00:00:00Z", 0),
+        ] {
+            let list = ListTasks::parse(json!({ "status_timestamp_after": text })).unwrap();
+            assert_eq!(list.since, Some(ms), "{text}");
+        }
+        assert_eq!(ListTasks::parse(json!({})).unwrap().since, None);
     }
 }

@@ -298,7 +298,15 @@ where
     T::Proto: PartialEq,
     for<'a> Wire<'a, T>: Serialize,
 {
-    let printed: Value = serde_json::from_slice(&wire::to_vec(value)).unwrap();
+    read_back_from(value, &wire::to_vec(value))
+}
+
+fn read_back_from<T>(value: &T, printed: &[u8]) -> Result<(), TestCaseError>
+where
+    T: ProtoJsonPayload,
+    T::Proto: PartialEq,
+{
+    let printed: Value = serde_json::from_slice(printed).unwrap();
     let read: T = from_value(printed.clone()).map_err(|error| TestCaseError::fail(format!("{error}: {printed}")))?;
     prop_assert!(T::to_proto(&read) == T::to_proto(value), "{}", printed);
     Ok(())
@@ -352,6 +360,7 @@ proptest! {
         page_token in optional_text(),
         history_length in option::of(0..1_000),
         include_artifacts in option::of(any::<bool>()),
+        since in option::of(-62_135_596_800_000..253_402_300_799_999_i64),
         spelling in spelling(),
     ) {
         let list = ListTasksRequest {
@@ -360,7 +369,7 @@ proptest! {
             page_size,
             page_token: page_token.clone(),
             history_length,
-            status_timestamp_after: None,
+            status_timestamp_after: since.and_then(DateTime::from_timestamp_millis),
             include_artifacts,
             tenant: None,
         };
@@ -369,6 +378,7 @@ proptest! {
             tenant: String::new(),
             context_id,
             status: state.filter(|state| *state != TaskState::Unspecified),
+            since: since.map(|ms| u64::try_from(ms).unwrap_or(0)),
             page_size: u16::try_from(page_size.unwrap_or(50)).unwrap(),
             page_token,
             history: length(history_length, HistoryLength::Latest(0)),
@@ -398,6 +408,9 @@ proptest! {
             read_back(&SendMessageResponse::Task(task.clone()))?;
         }
         read_back(&SendMessageResponse::Message(message))?;
-        read_back(&ListTasksResponse { tasks, next_page_token, page_size, total_size })?;
+        let printed: Vec<Vec<u8>> = tasks.iter().map(wire::to_vec).collect();
+        let printed = wire::page(&printed, &next_page_token, page_size, total_size);
+        let page = ListTasksResponse { tasks, next_page_token, page_size, total_size };
+        read_back_from(&page, &printed)?;
     }
 }

@@ -2,13 +2,13 @@
 
 use std::borrow::Cow;
 
-use a2a::{AgentCard, ListTasksResponse, SendMessageResponse, Task, methods};
+use a2a::{AgentCard, SendMessageResponse, Task, methods};
 use relevo_shared::domain::wire;
 use serde_json::Value;
 
 use crate::auth::{Permit, Principal, authorise};
 use crate::error::ApiError;
-use crate::operations::{self, EventStream};
+use crate::operations::{self, EventStream, Page};
 use crate::request::{CancelTask, ExtendedCard, GetTask, ListTasks, PushConfig, SendMessage, SubscribeToTask};
 use crate::services::{Call, Services};
 
@@ -16,7 +16,7 @@ use crate::services::{Call, Services};
 pub(crate) enum Answer {
     Sent(SendMessageResponse),
     Task(Task),
-    Tasks(ListTasksResponse),
+    Tasks(Page),
     Card(Box<AgentCard>),
     Stream(EventStream),
 }
@@ -27,7 +27,7 @@ impl Answer {
         Ok(match self {
             Self::Sent(sent) => wire::to_vec(&sent),
             Self::Task(task) => wire::to_vec(&task),
-            Self::Tasks(tasks) => wire::to_vec(&tasks),
+            Self::Tasks(page) => page.into_json(),
             // Through a value: the members of its maps are sorted then, on every gateway alike.
             Self::Card(card) => serde_json::to_value(&card).unwrap_or_default().to_string().into_bytes(),
             Self::Stream(events) => return Err(events),

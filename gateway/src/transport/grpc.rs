@@ -200,7 +200,7 @@ impl A2aService for Grpc {
 
     async fn list_tasks(&self, request: Request<ListTasksRequest>) -> Result<Response<ListTasksResponse>, Status> {
         let tasks = |answer| match answer {
-            Answer::Tasks(tasks) => Some(to_proto_list_tasks_response(&tasks)),
+            Answer::Tasks(page) => Some(to_proto_list_tasks_response(&page.into_response())),
             Answer::Task(_) | Answer::Sent(_) | Answer::Card(_) | Answer::Stream(_) => None,
         };
         self.once(methods::LIST_TASKS, request, tasks).await

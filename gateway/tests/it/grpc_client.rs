@@ -106,7 +106,10 @@ impl Client {
             "ListTasks" => {
                 let message = encode::<protojson::ListTasksRequest, _>(params);
                 let answer = client.list_tasks(self.request(message, None)).await?.into_inner();
-                decode(&from_proto_list_tasks_response(&answer))
+                let page = from_proto_list_tasks_response(&answer);
+                let tasks: Vec<Vec<u8>> = page.tasks.iter().map(wire::to_vec).collect();
+                let printed = wire::page(&tasks, &page.next_page_token, page.page_size, page.total_size);
+                serde_json::from_slice(&printed).unwrap()
             }
             "GetExtendedAgentCard" => {
                 let message = encode::<protojson::GetExtendedAgentCardRequest, _>(params);

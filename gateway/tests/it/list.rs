@@ -4,7 +4,7 @@ use relevo_shared::domain::state::End;
 use serde_json::{Value, json};
 
 use crate::client::{Client, message, message_in};
-use crate::gateway::{World, world};
+use crate::gateway::{Gateway, World, world};
 
 async fn ended(world: &World, client: &Client, params: Value, end: End) -> String {
     let (answer, ()) = tokio::join!(client.call("SendMessage", params), async {
@@ -87,19 +87,89 @@ async fn a_token_of_another_listing_is_refused() {
     }
     let page = client.call("ListTasks", json!({ "pageSize": 1 })).await;
     let token = &page["nextPageToken"];
+    let token = token.as_str().unwrap();
     assert_ne!(token, "");
+    let changed = token.replacen(&token[9..10], if &token[9..10] == "M" { "N" } else { "M" }, 1);
     for params in [
         json!({ "pageToken": token, "status": "TASK_STATE_COMPLETED" }),
         json!({ "pageToken": token, "contextId": "a" }),
         json!({ "pageToken": token, "tenant": "other" }),
+        json!({ "pageToken": token, "statusTimestampAfter": "2026-01-01T00:00:00Z" }),
+        json!({ "pageToken": changed }),
+        json!({ "pageToken": format!("{token}A") }),
         json!({ "pageToken": "nonsense" }),
         json!({ "pageSize": 0 }),
         json!({ "pageSize": 101 }),
         json!({ "historyLength": -1 }),
         json!({ "status": "TASK_STATE_RUNNING" }),
-        json!({ "statusTimestampAfter": "2026-01-01T00:00:00Z" }),
+        json!({ "statusTimestampAfter": "2026-01-01" }),
+        json!({ "statusTimestampAfter": "2026-01-01T00:00:00+00:00" }),
     ] {
         assert_eq!(client.refused("ListTasks", params.clone()).await.0, -32602, "{params}");
+    }
+}
+
+#[tokio::test]
+async fn a_token_is_good_at_every_gateway() {
+    let world = world(&[]).await;
+    let second = Gateway::start(&world.redis, &[]).await;
+    let (client, other) = (world.gateway.client(), second.client());
+    let mut made = Vec::new();
+    for _ in 0..3 {
+        made.insert(0, ended(&world, &client, message("hi"), End::Completed).await);
+    }
+    let first = client.call("ListTasks", json!({ "pageSize": 1 })).await;
+    let rest = other
+        .call(
+            "ListTasks",
+            json!({ "pageSize": 2, "pageToken": first["nextPageToken"] }),
+        )
+        .await;
+    assert_eq!([ids(&first), ids(&rest)].concat(), made);
+}
+
+#[tokio::test]
+async fn a_listing_since_a_time_begins_with_that_status() {
+    let world = world(&[]).await;
+    let client = world.gateway.client();
+    let mut made = Vec::new();
+    for _ in 0..3 {
+        made.insert(0, ended(&world, &client, message_in("c", "hi"), End::Completed).await);
+    }
+    let all = client.call("ListTasks", json!({})).await;
+    for (place, task) in all["tasks"].as_array().unwrap().iter().enumerate() {
+        let time = task["status"]["timestamp"].as_str().unwrap();
+        let same = |other: &&Value| other["status"]["timestamp"].as_str().unwrap() >= time;
+        let expected = all["tasks"].as_array().unwrap().iter().filter(same).count();
+        assert!(expected > place);
+        for filter in [
+            json!({}),
+            json!({ "contextId": "c" }),
+            json!({ "contextId": "c", "status": "TASK_STATE_COMPLETED" }),
+        ] {
+            let mut params = filter.clone();
+            params["statusTimestampAfter"] = time.into();
+            params["pageSize"] = 1.into();
+            let (mut seen, mut token) = (Vec::new(), json!(""));
+            while seen.is_empty() || token != "" {
+                params["pageToken"] = token;
+                let page = client.call("ListTasks", params.clone()).await;
+                assert_eq!(page["totalSize"], expected, "{params}");
+                seen.extend(ids(&page));
+                token = page["nextPageToken"].clone();
+            }
+            assert_eq!(seen, made[..expected], "{params}");
+            // A moment later it is another status.
+            params["statusTimestampAfter"] = time.replace('Z', "000001Z").into();
+            params["pageToken"] = json!("");
+            let later = |other: &&Value| other["status"]["timestamp"].as_str().unwrap() > time;
+            let fewer = all["tasks"].as_array().unwrap().iter().filter(later).count();
+            assert_eq!(
+                client.call("ListTasks", params.clone()).await["totalSize"],
+                fewer,
+                "{params}"
+            );
+        }
     }
 }
 

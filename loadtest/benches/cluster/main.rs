@@ -22,6 +22,7 @@
 mod bare;
 mod floor;
 mod idle;
+mod listing;
 mod machine;
 mod neighbours;
 mod redis;
@@ -46,6 +47,8 @@ enum Part {
     Neighbours,
     /// Memory of idle streams.
     Idle,
+    /// Pages of ListTasks.
+    Listing,
 }
 
 #[derive(Debug, Parser)]
@@ -53,6 +56,9 @@ struct Flags {
     /// Seconds of a round
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
+    /// Tasks of which pages are listed
+    #[arg(long, default_value_t = 100_000)]
+    tasks: u64,
     /// Only this part
     #[arg(long, value_enum)]
     only: Option<Part>,
@@ -92,6 +98,9 @@ async fn run(flags: &Flags) {
     }
     if wanted(Part::Idle) {
         keep("idle", idle::run().await);
+    }
+    if wanted(Part::Listing) {
+        keep("listing", listing::run(&Machine::start(), flags.tasks).await);
     }
     std::fs::write(&flags.json, format!("{:#}\n", Value::Object(all))).expect("the report can be written");
     println!("as JSON: {}", flags.json.display());

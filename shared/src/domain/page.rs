@@ -1,10 +1,18 @@
-//! Paging through tasks: newest status first, ties by id; a page token names the last task seen and the filter it belongs to.
+//! Paging through tasks: newest status first, ties by id. A page token names the last task seen and is good for one listing.
+//!
+//! A token carries a digest over the place and the listing it belongs to, so that a token of another listing or one that was
+//! changed is refused. The digest has no key: who computes one gains a place in a listing of its own, no more.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest as _, Sha256};
 
 use crate::ids::TaskId;
+
+/// What tokens begin with: their form and what they are for.
+const FORM: &str = "2t";
+/// Characters of a digest: 132 bits.
+const DIGEST: usize = 22;
 
 /// Where a page ended. Tasks are ordered by (status time, id), both descending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,38 +28,43 @@ pub struct Place {
 #[error("not a page token of this listing")]
 pub struct PageTokenError;
 
-/// Writes a token. `filter` is any text that describes filter and scope; the token is only good with the same text.
-pub fn write(place: Place, filter: &str) -> String {
-    URL_SAFE_NO_PAD.encode(format!("1.{}.{}.{}", place.time, place.task, mark(filter)))
+/// Writes a token. `listing` is any text that describes scope and filters; the token is only good with the same text.
+pub fn write(place: Place, listing: &str) -> String {
+    let place = format!("{FORM}.{}.{}", place.time, place.task);
+    let digest = digest(&place, listing);
+    URL_SAFE_NO_PAD.encode(format!("{place}.{digest}"))
 }
 
 /// Reads a token back.
 ///
 /// # Errors
-/// [`PageTokenError`] for anything that [`write`] did not write for this filter.
-pub fn read(token: &str, filter: &str) -> Result<Place, PageTokenError> {
+/// [`PageTokenError`] for anything that [`write`] did not write for this listing.
+pub fn read(token: &str, listing: &str) -> Result<Place, PageTokenError> {
     let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|_wrong| PageTokenError)?;
     let text = String::from_utf8(bytes).map_err(|_wrong| PageTokenError)?;
-    let mut parts = text.split('.');
-    let (Some("1"), Some(time), Some(task), Some(found), None) =
-        (parts.next(), parts.next(), parts.next(), parts.next(), parts.next())
-    else {
-        return Err(PageTokenError);
-    };
-    if found != mark(filter) {
+    let (place, found) = text.rsplit_once('.').ok_or(PageTokenError)?;
+    if found != digest(place, listing) {
         return Err(PageTokenError);
     }
-    let time = time.parse().map_err(|_wrong| PageTokenError)?;
+    let mut parts = place.split('.');
+    let (Some(FORM), Some(time), Some(task), None) = (parts.next(), parts.next(), parts.next(), parts.next()) else {
+        return Err(PageTokenError);
+    };
     Ok(Place {
-        time,
+        time: time.parse().map_err(|_wrong| PageTokenError)?,
         task: TaskId::parse(task).ok_or(PageTokenError)?,
     })
 }
 
-fn mark(filter: &str) -> String {
-    let mut mark = URL_SAFE_NO_PAD.encode(Sha256::digest(filter.as_bytes()));
-    mark.truncate(16);
-    mark
+/// Over two texts that cannot run into each other: the first is preceded by its length.
+fn digest(place: &str, listing: &str) -> String {
+    let mut hasher = Sha256::new();
+    hasher.update((place.len() as u64).to_be_bytes());
+    hasher.update(place);
+    hasher.update(listing);
+    let mut digest = URL_SAFE_NO_PAD.encode(hasher.finalize());
+    digest.truncate(DIGEST);
+    digest
 }
 
 #[cfg(test)]
@@ -70,6 +83,32 @@ mod tests {
         assert_eq!(read(&token, "other|WORKING"), Err(PageTokenError));
         for bad in ["", "!", "AAAA", &token[1..], &format!("{token}AA")] {
             assert_eq!(read(bad, "scope|WORKING"), Err(PageTokenError), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_token_that_was_changed_anywhere_is_refused() {
+        let task = TaskId::new(1_796_035_146_000, Partition(63), 9);
+        let token = write(
+            Place {
+                time: 1_796_035_146_380,
+                task,
+            },
+            "listing",
+        );
+        for place in 0..token.len() {
+            for other in ('A'..='Z')
+                .chain('a'..='z')
+                .chain('0'..='9')
+                .chain(['-', '_', '=', 'é'])
+            {
+                let changed: String = token
+                    .chars()
+                    .enumerate()
+                    .map(|(at, letter)| if at == place { other } else { letter })
+                    .collect();
+                assert_eq!(read(&changed, "listing").is_ok(), changed == token, "{changed}");
+            }
         }
     }
 }

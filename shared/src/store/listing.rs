@@ -15,6 +15,8 @@ use crate::ids::{ContextKey, Partition, ScopeKey, TaskId};
 
 /// How many members of an index are read at a time, at the least, when only some of them are wanted.
 const LEAST_PART: usize = 256;
+/// And when they are only counted.
+const COUNTED_PART: u64 = 2_000;
 
 /// Which tasks a listing shows.
 #[derive(Debug, Clone)]
@@ -25,6 +27,17 @@ pub struct ListFilter {
     pub context: Option<(ContextKey, Partition)>,
     /// In which state.
     pub state: Option<TaskState>,
+    /// Only with a status that is not older than this, ms.
+    pub since: Option<u64>,
+}
+
+/// A part of the members of an index: newest first.
+#[derive(Debug, Clone, Copy)]
+struct Range {
+    /// Down to this time.
+    since: Option<u64>,
+    /// Beyond this place.
+    after: Option<Place>,
 }
 
 /// A page of a listing.
@@ -50,17 +63,21 @@ impl Store {
         size: usize,
     ) -> Result<Listed, StoreError> {
         let state = filter.state.as_ref().map(state::word);
+        let range = Range {
+            since: filter.since,
+            after,
+        };
         let in_state = |p| state.map(|state| self.keys().state_index(p, &filter.scope, state));
         let (mut places, total) = if let Some((context, partition)) = &filter.context {
             let index = self.keys().context_index(*partition, context);
             match in_state(*partition) {
-                None => self.list_indexes(vec![index], after, size).await?,
-                Some(state) => self.list_both(&index, &state, after, size).await?,
+                None => self.list_indexes(vec![index], range, size).await?,
+                Some(state) => self.list_both(&index, &state, range, size).await?,
             }
         } else {
             let index = |p| in_state(p).unwrap_or_else(|| self.keys().index(p, &filter.scope));
             let indexes = self.keys().layout().all().map(index).collect();
-            self.list_indexes(indexes, after, size).await?
+            self.list_indexes(indexes, range, size).await?
         };
         places.sort_unstable_by(|a, b| b.cmp(a));
         // What moved between two reads may have been read twice.
@@ -74,16 +91,14 @@ impl Store {
     async fn list_indexes(
         &self,
         indexes: Vec<String>,
-        after: Option<Place>,
+        range: Range,
         size: usize,
     ) -> Result<(Vec<Place>, u64), StoreError> {
         let mut counts = redis::Pipeline::with_capacity(indexes.len());
         for index in &indexes {
-            let mut count = command("ZCARD");
-            count.arg(index);
-            counts.add_command(count);
+            counts.add_command(count(index, range.since));
         }
-        let counts = self.pipelined("ZCARD", &counts, indexes.len()).await?;
+        let counts = self.pipelined("ZCOUNT", &counts, indexes.len()).await?;
         let counts: Vec<u64> = counts.iter().map(number).collect::<Result<_, _>>()?;
         let total = counts.iter().sum();
 
@@ -93,12 +108,12 @@ impl Store {
         while !open.is_empty() {
             let mut pipeline = redis::Pipeline::with_capacity(open.len());
             for (index, offset) in &open {
-                pipeline.add_command(newest(index, after, *offset, size + 1));
+                pipeline.add_command(newest(index, range, *offset, size + 1));
             }
             let answers = self.pipelined("ZREVRANGEBYSCORE", &pipeline, open.len()).await?;
             let mut next = Vec::new();
             for ((index, offset), answer) in open.into_iter().zip(answers) {
-                let (read, mut kept) = beyond(answer, after)?;
+                let (read, mut kept) = beyond(answer, range.after)?;
                 // Ties at the cursor's time may fill a read: go on until it yields enough or ends.
                 if read > size && kept.len() <= size && kept.len() < read {
                     next.push((index, offset + read));
@@ -115,35 +130,67 @@ impl Store {
         &self,
         index: &str,
         other: &str,
-        after: Option<Place>,
+        range: Range,
         size: usize,
     ) -> Result<(Vec<Place>, u64), StoreError> {
-        let mut count = command("ZINTERCARD");
-        count.arg(2).arg(index).arg(other);
-        let total = number(&self.single("ZINTERCARD", count).await?)?;
+        let total = self.count_both(index, other, range.since).await?;
         let (mut places, mut offset, part) = (Vec::new(), 0, LEAST_PART.max(size + 1));
         while total > 0 && places.len() <= size {
-            let range = newest(index, after, offset, part);
-            let (read, mut kept) = beyond(self.single("ZREVRANGEBYSCORE", range).await?, after)?;
+            let newest = newest(index, range, offset, part);
+            let (read, kept) = beyond(self.single("ZREVRANGEBYSCORE", newest).await?, range.after)?;
             offset += read;
-            if !kept.is_empty() {
-                let mut scores = command("ZMSCORE");
-                scores.arg(other);
-                for place in &kept {
-                    scores.arg(place.task.to_string());
-                }
-                let Value::Array(scores) = self.single("ZMSCORE", scores).await? else {
-                    return Err(StoreError::corrupt("ZMSCORE", "not a list"));
-                };
-                let mut scores = scores.into_iter();
-                kept.retain(|_| scores.next().is_some_and(|score| score != Value::Nil));
-            }
-            places.append(&mut kept);
+            places.append(&mut self.also_in(other, kept).await?);
             if read < part {
                 break;
             }
         }
         Ok((places, total))
+    }
+
+    /// How many members of one index that are not older than `since` another one has, too.
+    async fn count_both(&self, index: &str, other: &str, since: Option<u64>) -> Result<u64, StoreError> {
+        let all = number(&self.single("ZCOUNT", count(index, None)).await?)?;
+        let newer = match since {
+            Some(_) => number(&self.single("ZCOUNT", count(index, since)).await?)?,
+            None => all,
+        };
+        if newer == all {
+            let mut both = command("ZINTERCARD");
+            both.arg(2).arg(index).arg(other);
+            return number(&self.single("ZINTERCARD", both).await?);
+        }
+        // Redis counts no intersection of a part.
+        let (mut counted, mut from) = (0, 0);
+        while from < newer {
+            let to = (from + COUNTED_PART).min(newer);
+            let mut part = command("ZREVRANGE");
+            part.arg(index).arg(from).arg(to - 1).arg("WITHSCORES");
+            let (read, places) = beyond(self.single("ZREVRANGE", part).await?, None)?;
+            counted += self.also_in(other, places).await?.len() as u64;
+            if read == 0 {
+                break;
+            }
+            from = to;
+        }
+        Ok(counted)
+    }
+
+    /// Those that an index has, too.
+    async fn also_in(&self, index: &str, mut places: Vec<Place>) -> Result<Vec<Place>, StoreError> {
+        if places.is_empty() {
+            return Ok(places);
+        }
+        let mut scores = command("ZMSCORE");
+        scores.arg(index);
+        for place in &places {
+            scores.arg(place.task.to_string());
+        }
+        let Value::Array(scores) = self.single("ZMSCORE", scores).await? else {
+            return Err(StoreError::corrupt("ZMSCORE", "not a list"));
+        };
+        let mut scores = scores.into_iter();
+        places.retain(|_| scores.next().is_some_and(|score| score != Value::Nil));
+        Ok(places)
     }
 
     /// One command over an exclusive connection.
@@ -154,15 +201,29 @@ impl Store {
     }
 }
 
-fn newest(key: &str, after: Option<Place>, offset: usize, count: usize) -> redis::Cmd {
-    let mut range = command("ZREVRANGEBYSCORE");
-    range.arg(key);
-    match after {
-        Some(place) => range.arg(place.time),
-        None => range.arg("+inf"),
+/// How many members are not older than `since`.
+fn count(key: &str, since: Option<u64>) -> redis::Cmd {
+    let mut count = command(if since.is_some() { "ZCOUNT" } else { "ZCARD" });
+    count.arg(key);
+    if let Some(since) = since {
+        count.arg(since).arg("+inf");
+    }
+    count
+}
+
+fn newest(key: &str, range: Range, offset: usize, count: usize) -> redis::Cmd {
+    let mut newest = command("ZREVRANGEBYSCORE");
+    newest.arg(key);
+    match range.after {
+        Some(place) => newest.arg(place.time),
+        None => newest.arg("+inf"),
     };
-    range.arg("-inf").arg("WITHSCORES").arg("LIMIT").arg(offset).arg(count);
-    range
+    match range.since {
+        Some(since) => newest.arg(since),
+        None => newest.arg("-inf"),
+    };
+    newest.arg("WITHSCORES").arg("LIMIT").arg(offset).arg(count);
+    newest
 }
 
 /// Members of a reply that come after a place, and how many it held in all.

@@ -39,6 +39,7 @@ async fn everything_is_unavailable(world: &World, what: &str) {
             scope: relevo_shared::ids::ScopeKey::of("", ""),
             context: None,
             state,
+            since: None,
         };
         unavailable(store.list_tasks(&filter, None, 10).await, what);
     }

@@ -67,6 +67,7 @@ async fn a_conversation_survives_a_crash_a_cancel_and_its_retention_in_cluster_m
         scope: world.record("x").await.scope(),
         context: None,
         state: Some(TaskState::Canceled),
+        since: None,
     };
     assert_eq!(world.store.list_tasks(&filter, None, 5).await.unwrap().total, 16);
     assert_eq!(world.store.overview(&["default".to_owned()]).await.unwrap().backlog, 0);

@@ -13,6 +13,7 @@ async fn listed(world: &World, record: &TurnRecord) -> u64 {
         scope: record.scope(),
         context: None,
         state: None,
+        since: None,
     };
     world.store.list_tasks(&filter, None, 10).await.unwrap().total
 }
@@ -69,6 +70,7 @@ async fn what_was_shown_before_the_answer_is_a_task() {
         scope: record.scope(),
         context: None,
         state: Some(TaskState::Working),
+        since: None,
     };
     assert_eq!(world.store.list_tasks(&filter, None, 10).await.unwrap().total, 1);
     assert!(is_done(&turn.answer(&world.store).await));

@@ -111,6 +111,7 @@ async fn tasks_are_listed_newest_first_and_in_pages() {
         scope: world.record("x").await.scope(),
         context: None,
         state: None,
+        since: None,
     };
     let mut seen = Vec::new();
     let mut after = None;

@@ -32,7 +32,12 @@ async fn walk(world: &World, filter: &ListFilter, size: usize, total: usize) -> 
 fn filter(world: &World, context: Option<&str>, state: Option<TaskState>) -> ListFilter {
     let scope = Sender::default().scope();
     let context = context.map(|id| world.store.place(&scope, id));
-    ListFilter { scope, context, state }
+    ListFilter {
+        scope,
+        context,
+        state,
+        since: None,
+    }
 }
 
 /// Tasks of one context, one after the other, all of the same millisecond.
@@ -96,6 +101,7 @@ async fn counts_by_state_and_context_are_exact() {
         scope: relevo_shared::ids::ScopeKey::of("another", ""),
         context: None,
         state: None,
+        since: None,
     };
     assert!(walk(&world, &foreign, 10, 0).await.is_empty());
 }
@@ -195,6 +201,53 @@ async fn pages_of_a_context_in_one_state_have_no_holes_whatever_their_size() {
         let seen = walk(&world, &filter, size, 200).await;
         assert_eq!(seen.len(), 200, "{size}");
         assert!(seen.is_sorted_by(|a, b| a > b));
+    }
+}
+
+/// A2A 1.0, section 3.1.4: the status is not older than the time, which counts itself.
+#[tokio::test]
+async fn a_listing_since_a_time_is_counted_exactly_and_has_no_holes() {
+    let world = World::start().await;
+    let tasks = many(&world, "long", "COMPLETED", 5_000);
+    // The listing of the whole scope reads the indexes of all partitions.
+    let (key, partition) = world.store.place(&Sender::default().scope(), "long");
+    let (from, to) = (
+        world.store.keys().context_index(partition, &key),
+        world.store.keys().index(partition, &Sender::default().scope()),
+    );
+    world.probe.ask(&["ZUNIONSTORE", &to, "1", &from]);
+    let third = |n: &u64| n.is_multiple_of(3);
+    let cases = [
+        (None, None),
+        (Some("long"), None),
+        (None, Some(TaskState::Completed)),
+        (Some("long"), Some(TaskState::Completed)),
+        (Some("long"), Some(TaskState::Working)),
+    ];
+    for (context, state) in cases {
+        for since in [0, 999, 1_000, 1_001, 3_000, 5_998, 5_999, 6_000, u64::MAX] {
+            let times = (since.max(1_000)..6_000).rev();
+            let expected: Vec<TaskId> = match &state {
+                None => times.map(|n| n - 1_000).collect::<Vec<_>>(),
+                Some(TaskState::Completed) => times.filter(third).map(|n| n - 1_000).collect(),
+                Some(_) => Vec::new(),
+            }
+            .into_iter()
+            .map(|n| tasks[usize::try_from(n).unwrap()])
+            .collect();
+            let filter = ListFilter {
+                since: Some(since),
+                ..filter(&world, context, state.clone())
+            };
+            let seen = walk(&world, &filter, 1_000, expected.len()).await;
+            let seen: Vec<TaskId> = seen.into_iter().map(|place| place.task).collect();
+            assert!(
+                seen == expected,
+                "{context:?} {state:?} {since}: {} of {}",
+                seen.len(),
+                expected.len()
+            );
+        }
     }
 }
 
