@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo dev bench test test-sdk chaos chaos-minute crowd mutants build check fmt fmt-check lint purity tidy doc bless deny deps deps-cc deps-redis deps-sdk rust ci
+.PHONY: help demo dev bench test test-sdk chaos chaos-minute crowd fuzz mutants build check fmt fmt-check lint purity tidy doc bless deny deps deps-cc deps-redis deps-sdk rust ci
 
 # rustup's folder is not in the search path of a shell that was open before it was installed, and Debian keeps haproxy
 # in /usr/sbin, where ordinary users do not look.
@@ -54,6 +54,11 @@ define chaos
 	cargo build $(LOCKED) --workspace --bins --test chaos
 	cargo test $(LOCKED) --workspace --test chaos -- $(1)
 endef
+
+# FUZZ_CASES=1000 for a short one. The tests are those of `make test`, which tries 256 of each.
+fuzz: rust deps-redis build ## 100,000 hostile inputs for every reader of what clients send, and for a whole gateway
+	PROPTEST_CASES=$(or $(FUZZ_CASES),100000) cargo test $(LOCKED) -p relevo-shared --lib hostile
+	PROPTEST_CASES=$(or $(FUZZ_CASES),100000) cargo test $(LOCKED) -p relevo-gateway --lib --test it hostile
 
 crowd: rust deps build ## the long rounds that `test` leaves out: 2,000 conversations at once
 	cargo test $(LOCKED) -p relevo-loadtest --test cluster -- --ignored

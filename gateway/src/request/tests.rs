@@ -22,6 +22,8 @@ use serde_json::{Number, Value, json};
 
 use super::*;
 
+mod hostile;
+
 fn json_value() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),

@@ -180,3 +180,59 @@ mod tests {
         assert_eq!(label(CONTENT_TYPE, "application/a2a+json; charset=utf-8"), A2A_JSON);
     }
 }
+
+#[cfg(test)]
+mod hostile {
+    use proptest::prelude::*;
+    use relevo_testkit::hostile::damaged;
+
+    use super::*;
+
+    const PATHS: &[&str] = &[
+        "/message:send",
+        "/t%20t/message%3Astream",
+        "/tasks/01a22c0a-cb27-7fff-b5e2-511366f7343c:subscribe",
+        "/a/tasks/b:c:cancel/",
+        "/tasks/t/pushNotificationConfigs/c",
+        "/extendedAgentCard",
+    ];
+    const QUERIES: &[&str] = &[
+        "contextId=a&pageSize=5&includeArtifacts=true&A2A-Version=1.0",
+        "status=TASK_STATE_WORKING&statusTimestampAfter=2026-11-30T10%3A39%3A06.380Z",
+        "pageToken=%ff%00&historyLength=-1&x",
+    ];
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn damaged_paths_are_read_or_refused(path in damaged(PATHS)) {
+            let path = String::from_utf8_lossy(&path);
+            for route in [Route::of(&path), Route::of_0_3(&path)].into_iter().flatten() {
+                for method in [Method::GET, Method::POST, Method::DELETE, Method::PUT] {
+                    if let Err(allowed) = route.operation(&method) {
+                        prop_assert!(!allowed.split(", ").any(|allowed| allowed == method.as_str()));
+                    }
+                }
+            }
+        }
+
+        #[test]
+        fn damaged_queries_are_read_or_refused_by_field(query in damaged(QUERIES)) {
+            let query = String::from_utf8_lossy(&query);
+            if let Err(error) = query::params(&query) {
+                prop_assert!(matches!(error, ApiError::InvalidParams(_)), "{error:?}");
+            }
+        }
+
+        #[test]
+        fn headers_of_any_bytes_are_read(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
+            let Ok(value) = HeaderValue::from_bytes(&bytes) else { return Ok(()) };
+            for name in [ACCEPT, CONTENT_TYPE] {
+                let headers = HeaderMap::from_iter([(name, value.clone())]);
+                media_type(&headers);
+                body::is_json(&headers);
+            }
+        }
+    }
+}

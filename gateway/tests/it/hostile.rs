@@ -1,5 +1,7 @@
 //! Bad and hostile input: the right code, the field that is wrong, nothing stored.
 
+mod random;
+
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 

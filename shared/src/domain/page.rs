@@ -112,3 +112,24 @@ mod tests {
         }
     }
 }
+
+#[cfg(test)]
+mod hostile {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn what_was_not_written_for_a_listing_is_no_token_of_it(
+            text in any::<String>(),
+            inner in "2t[.][0-9]{0,21}[.][0-9a-f-]{0,40}[.][A-Za-z0-9_-]{22}",
+            listing in any::<String>(),
+        ) {
+            prop_assert_eq!(read(&text, &listing), Err(PageTokenError));
+            prop_assert_eq!(read(&URL_SAFE_NO_PAD.encode(inner), &listing), Err(PageTokenError));
+        }
+    }
+}

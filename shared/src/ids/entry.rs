@@ -153,3 +153,34 @@ mod tests {
         assert_eq!("0-0".parse::<EntryId>(), Ok(EntryId::START));
     }
 }
+
+#[cfg(test)]
+mod hostile {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What is read as a position is written as it was read: no two texts are the same position.
+    fn read(text: &str) -> Result<(), TestCaseError> {
+        if let Ok(cursor) = text.parse::<Cursor>() {
+            prop_assert_eq!(cursor.to_string(), text);
+        }
+        Ok(())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn any_text_is_a_position_or_none(text in any::<String>()) {
+            read(&text)?;
+        }
+
+        #[test]
+        fn texts_like_positions_are_read_in_one_spelling(
+            text in "[0-9a-fA-F]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}[.][+0-9]{0,21}-?[0-9]{0,21}",
+        ) {
+            read(&text)?;
+        }
+    }
+}

@@ -18,6 +18,7 @@ mod child;
 pub mod docs;
 pub mod fault_proxy;
 pub mod haproxy;
+pub mod hostile;
 pub mod poll;
 pub mod process;
 pub mod redis_server;

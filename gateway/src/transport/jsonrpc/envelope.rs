@@ -169,3 +169,49 @@ mod tests {
         assert_eq!(refused(&long), ("null".to_owned(), -32600));
     }
 }
+
+#[cfg(test)]
+mod hostile {
+    use proptest::prelude::*;
+    use relevo_testkit::hostile::damaged;
+
+    use super::*;
+
+    const SAMPLES: &[&str] = &[
+        r#"{"jsonrpc":"2.0","id":1,"method":"GetTask","params":{"id":"x"}}"#,
+        r#"{"id":"a","params":[1,null,{"a":"\\ud83d\\ude00"}],"method":"","jsonrpc":"2.0"}"#,
+        r#"[{"jsonrpc":"2.0","id":-1.5e3,"method":"SendMessage"}]"#,
+        "null",
+    ];
+
+    /// An id that is answered with is JSON by itself, whatever was read.
+    fn parse(bytes: &[u8]) -> Result<(), TestCaseError> {
+        let id = match Envelope::parse(bytes) {
+            Ok(envelope) => envelope.id,
+            Err(refused) => {
+                let (id, error) = *refused;
+                let code = error.to_json()["code"].as_i64();
+                prop_assert!(matches!(code, Some(-32700 | -32600)), "{error:?}");
+                id
+            }
+        };
+        let raw: Value =
+            serde_json::from_str(id.raw()).map_err(|error| TestCaseError::fail(format!("{error}: {id:?}")))?;
+        prop_assert!(raw.is_null() || raw.is_string() || raw.is_number());
+        Ok(())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn damaged_requests_are_read_or_refused(bytes in damaged(SAMPLES)) {
+            parse(&bytes)?;
+        }
+
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            parse(&bytes)?;
+        }
+    }
+}
