@@ -43,6 +43,7 @@ mod process;
 mod rest;
 mod resume;
 mod schema;
+mod seed;
 mod send;
 mod stream;
 mod subscribe;
