@@ -6,7 +6,7 @@
 //! | `/.well-known/agent-card.json` | GET, HEAD | the agent card |
 //! | `/message:send`, `/tasks`, ... | GET, POST, DELETE | HTTP+JSON: every operation, also below `/{tenant}` |
 //! | `/v1/message:send`, `/v1/tasks`, ... | GET, POST, DELETE | the same for clients of A2A 0.3 |
-//! | `/v1/card` | GET, HEAD | the agent card for clients of A2A 0.3 |
+//! | `/v1/card` | GET, HEAD | the agent card for clients of A2A 0.3, the extended one where there is one |
 //! | `/health` | GET, HEAD | whether the process answers; readiness is on the admin listener |
 
 use axum::Router;
@@ -36,7 +36,8 @@ struct CardState {
 pub(crate) fn router(services: Services, card: Card) -> Router {
     let serve = || get(serve_card).fallback(async || Plain::MethodNotAllowed("GET, HEAD").respond());
     let mut cards = Router::new().route(CARD, serve());
-    if services.settings.gateway.a2a_0_3 {
+    // Where there is a card for those who have shown a credential, that is the one of 0.3; see `transport::rest`.
+    if services.settings.gateway.a2a_0_3 && services.extended_card.is_none() {
         cards = cards.route(CARD_0_3, serve());
     }
     let cards = cards

@@ -5,6 +5,7 @@ mod envelope;
 use envelope::Envelope;
 pub(crate) use envelope::RpcId;
 
+use a2a::methods;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::header::{CONNECTION, CONTENT_TYPE};
@@ -88,7 +89,7 @@ async fn answer(services: &Services, parts: &Parts, call: &Call, bytes: &Bytes) 
         }
     };
     let result = match answered.map(Answer::printed) {
-        Ok(Ok(result)) => dialect.result(result),
+        Ok(Ok(result)) => dialect.result(method.unwrap_or_default(), result),
         Ok(Err(events)) => {
             return sse::respond(events, dialect.wrap(envelope.id), services, call, observed);
         }
@@ -132,9 +133,10 @@ impl Dialect {
         }
     }
 
-    fn result(self, result: Vec<u8>) -> Vec<u8> {
+    fn result(self, method: &str, result: Vec<u8>) -> Vec<u8> {
         match self {
             Self::Current => result,
+            Self::Old if method == methods::GET_EXTENDED_AGENT_CARD => v03::card::printed(&result),
             Self::Old => v03::rpc::printed(&result, true),
         }
     }

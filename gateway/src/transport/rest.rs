@@ -74,7 +74,7 @@ async fn answer(
         Err(error) => Err(error),
     };
     let result = match answered.map(Answer::printed) {
-        Ok(Ok(result)) => dialect.result(result),
+        Ok(Ok(result)) => dialect.result(method, result),
         Ok(Err(events)) => return sse::respond(events, dialect.wrap(), services, call, observed),
         Err(error) => {
             error.log();

@@ -214,7 +214,7 @@ pub fn fault(shape: Shape, value: &Value) -> Option<String> {
 }
 
 /// A card without what it says to clients of A2A 0.3, which 1.0 does not know.
-fn without_0_3(mut card: Value) -> Value {
+pub fn without_0_3(mut card: Value) -> Value {
     let Some(fields) = card.as_object_mut() else {
         return card;
     };

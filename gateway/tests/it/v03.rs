@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::binding::Names;
 use crate::cancel::told;
 use crate::client::{Client, Frame};
-use crate::gateway::{World, world};
+use crate::gateway::{World, world, world_with};
 use crate::hand::Turn;
 use crate::http::Request;
 use crate::old::{BOTH, Binding, Caller, message};
@@ -339,6 +339,32 @@ async fn the_card_tells_clients_of_0_3_where_they_are_served() {
         public["additionalInterfaces"],
         json!([{ "url": url, "transport": "JSONRPC" }, { "url": url, "transport": "HTTP+JSON" }])
     );
+}
+
+/// Which is the one of 0.3 where there is one: `/v1/card` and the method are both about it.
+#[tokio::test]
+async fn the_extended_card_is_one_of_0_3_for_its_clients() {
+    let world = world_with("[principals.ann]\ntoken = \"ann-1\"\n", &[]).await;
+    let stranger = world.gateway.client();
+    let public = card(&stranger, ".well-known/agent-card.json").await;
+    assert_eq!(public["supportsAuthenticatedExtendedCard"], true);
+    let scheme = public["securitySchemes"].as_object().unwrap().values().next().unwrap();
+    assert_eq!(
+        (&scheme["type"], &scheme["scheme"]),
+        (&json!("http"), &scheme["httpAuthSecurityScheme"]["scheme"])
+    );
+    assert!(public["security"][0].as_object().unwrap().values().all(Value::is_array));
+    assert_eq!(status(stranger.get("v1/card")).await.0, 401);
+    let ann = world.gateway.client_with(&[("authorization", "Bearer ann-1")]);
+    let rest = card(&ann, "v1/card").await;
+    let method = "agent/getAuthenticatedExtendedCard";
+    let rpc = json!({ "jsonrpc": "2.0", "id": 7, "method": method });
+    let (_, rpc) = status(ann.post_unversioned(rpc.to_string())).await;
+    assert_eq!(rpc["result"], rest);
+    for field in ["url", "protocolVersion", "additionalInterfaces", "security"] {
+        assert_eq!(rest[field], public[field], "{field}");
+    }
+    assert!(rest.get("kind").is_none());
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! Whose shapes a request of HTTP+JSON speaks: paths, parameters, answers and errors of 1.0, or those of 0.3 below `/v1`.
 
+use a2a::methods;
 use axum::body::Body;
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, Response};
@@ -50,9 +51,10 @@ impl Dialect {
         }
     }
 
-    pub(super) fn result(&self, result: Vec<u8>) -> Vec<u8> {
+    pub(super) fn result(&self, method: &str, result: Vec<u8>) -> Vec<u8> {
         match self {
             Self::Current(_) => result,
+            Self::Old if method == methods::GET_EXTENDED_AGENT_CARD => v03::card::printed(&result),
             Self::Old => v03::rest::printed(&result, true),
         }
     }

@@ -58,11 +58,13 @@ impl Route {
     pub(super) fn of_0_3(path: &str) -> Option<Self> {
         let path = path.strip_prefix('/')?;
         let path = path.strip_suffix('/').unwrap_or(path);
-        let segments: Vec<&str> = path.split('/').collect();
-        // The card is no operation there.
-        (segments != ["extendedAgentCard"] && !segments.contains(&""))
-            .then(|| Self::without_tenant(&segments))
-            .flatten()
+        match *path.split('/').collect::<Vec<_>>() {
+            ["card"] => Self::without_tenant(&["extendedAgentCard"]),
+            // It has another name there.
+            ["extendedAgentCard"] => None,
+            ref segments if segments.contains(&"") => None,
+            ref segments => Self::without_tenant(segments),
+        }
     }
 
     fn without_tenant(segments: &[&str]) -> Option<Self> {
@@ -193,7 +195,6 @@ mod tests {
             ("/tasks", None),
             ("/x/message:send", None),
             ("/extendedAgentCard", None),
-            ("/card", None),
             ("//tasks", None),
             ("tasks", None),
             ("", None),
@@ -202,6 +203,8 @@ mod tests {
             let found = route.and_then(|route| route.operation(&Method::POST).ok());
             assert_eq!(found, operation, "{path}");
         }
+        let card = Route::of_0_3("/card").unwrap();
+        assert_eq!(card.operation(&Method::GET), Ok("GetExtendedAgentCard"));
     }
 
     #[test]

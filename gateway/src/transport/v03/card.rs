@@ -4,12 +4,22 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Fields, change, rename};
+use super::{Fields, change, rename, translated};
 
 /// The version that the card names.
 pub(crate) const VERSION: &str = "0.3.0";
 /// The bindings of 0.3, the preferred one first. All are served at the same address.
 const BINDINGS: [&str; 2] = ["JSONRPC", "HTTP+JSON"];
+
+/// An extended card of 1.0, as it is printed, for a client of 0.3, which is served where the others are.
+pub(crate) fn printed(card: &[u8]) -> Vec<u8> {
+    translated(card, |mut card| {
+        let url = card.pointer("/supportedInterfaces/0/url").and_then(Value::as_str);
+        let url = url.unwrap_or_default().to_owned();
+        add(&mut card, &url);
+        card
+    })
+}
 
 /// Adds it; 0.3 is spoken at `url`.
 pub(crate) fn add(card: &mut Value, url: &str) {
