@@ -20,6 +20,8 @@ import {
   AgentCardResolver,
   ClientFactory,
   ClientFactoryOptions,
+  JsonRpcTransportFactory,
+  RestTransportFactory,
   ServiceParameters,
   withA2AExtensions,
   withA2AVersion,
@@ -70,7 +72,7 @@ async function all(stream) {
 test("the card is found at its well-known path", async () => {
   const card = await AgentCardResolver.default.resolve(gatewayA);
   const bindings = card.supportedInterfaces.map((found) => [found.protocolBinding, found.protocolVersion]);
-  assert.deepEqual(bindings, [["JSONRPC", "1.0"], ["HTTP+JSON", "1.0"], ["GRPC", "1.0"], ["JSONRPC", "0.3"]]);
+  assert.deepEqual(bindings, [["JSONRPC", "1.0"], ["HTTP+JSON", "1.0"], ["GRPC", "1.0"], ["JSONRPC", "0.3"], ["HTTP+JSON", "0.3"]]);
   assert.equal(card.capabilities.streaming, true);
 });
 
@@ -266,6 +268,30 @@ for (const binding of ["JSONRPC", "HTTP+JSON", "GRPC"]) {
       const client = await connect(gatewayA, { interceptors: [{ before, after: async () => {} }] });
       await assert.rejects(client.getTask(GetTaskRequest.fromJSON({ id: "any" })), VersionNotSupportedError);
     });
+  });
+}
+
+for (const binding of ["JSONRPC", "HTTP+JSON"]) {
+  test(`${binding}: what is offered to clients of 0.3 serves this one, too`, async () => {
+    const card = await AgentCardResolver.default.resolve(gatewayA);
+    card.supportedInterfaces = card.supportedInterfaces.filter((found) => found.protocolVersion === "0.3");
+    const compat = { legacyCompat: { enabled: true } };
+    const options = ClientFactoryOptions.createFrom(ClientFactoryOptions.default, {
+      transports: [new JsonRpcTransportFactory(compat), new RestTransportFactory(compat)],
+      preferredTransports: [binding],
+    });
+    const client = await new ClientFactory(options).createFromAgentCard(card);
+    const bytes = Buffer.from([0, 255, 254]);
+    const file = { content: { $case: "raw", value: bytes }, mediaType: "application/octet-stream", filename: "", metadata: undefined };
+    const sent = await client.sendMessage({ ...say(""), message: message([text("chunks=2"), file]) });
+    assert.equal(sent.status.state, TaskState.TASK_STATE_COMPLETED);
+    const task = await client.getTask(GetTaskRequest.fromJSON({ id: sent.id }));
+    assert.deepEqual(Buffer.from(task.history[0].parts[1].content.value), bytes);
+    const events = await all(client.sendMessageStream(say("chunks=5 artifact=chunks")));
+    assert.equal(lastState(events), TaskState.TASK_STATE_COMPLETED);
+    assert.ok(updates(events, "artifactUpdate").length > 0);
+    await assert.rejects(client.getTask(GetTaskRequest.fromJSON({ id: "no-such" })), TaskNotFoundError);
+    await assert.rejects(client.cancelTask(CancelTaskRequest.fromJSON({ id: task.id })), TaskNotCancelableError);
   });
 }
 

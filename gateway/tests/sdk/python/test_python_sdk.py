@@ -8,7 +8,7 @@ from uuid import uuid4
 import anyio
 import pytest
 from a2a import helpers
-from a2a.client import A2ACardResolver, ClientCallContext
+from a2a.client import A2ACardResolver, ClientCallContext, ClientConfig, create_client
 from a2a.client.service_parameters import ServiceParametersFactory, with_a2a_extensions
 from a2a.types import (
     CancelTaskRequest,
@@ -72,6 +72,25 @@ async def test_the_card_is_found_at_its_well_known_path(http):
     assert {interface.protocol_binding for interface in card.supported_interfaces} == {"JSONRPC", "HTTP+JSON", "GRPC"}
     assert {interface.protocol_version for interface in card.supported_interfaces} == {"1.0", "0.3"}
     assert card.capabilities.streaming
+
+
+@pytest.mark.parametrize("binding", ["JSONRPC", "HTTP+JSON"])
+async def test_what_is_offered_to_clients_of_0_3_serves_this_one_too(http, binding):
+    card = await A2ACardResolver(http, GATEWAY_A).get_agent_card()
+    old = [interface for interface in card.supported_interfaces if interface.protocol_version == "0.3"]
+    del card.supported_interfaces[:]
+    card.supported_interfaces.extend(old)
+    config = ClientConfig(supported_protocol_bindings=[binding], httpx_client=http, streaming=True)
+    async with await create_client(card, config) as client:
+        task = await running(client)
+        with pytest.raises(NotImplementedError):
+            await client.list_tasks(ListTasksRequest())
+        subscription = client.subscribe(SubscribeToTaskRequest(id=task.id))
+        assert (await anext(subscription)).task.id == task.id
+        canceled = await client.cancel_task(CancelTaskRequest(id=task.id))
+        assert canceled.status.state == TaskState.TASK_STATE_CANCELED
+        events = [event async for event in subscription]
+        assert events[-1].status_update.status.state == TaskState.TASK_STATE_CANCELED
 
 
 async def test_a_blocking_send_is_answered_with_the_ended_task(connect):
