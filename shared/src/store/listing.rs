@@ -17,6 +17,8 @@ use crate::ids::{ContextKey, Partition, ScopeKey, TaskId};
 const LEAST_PART: usize = 256;
 /// And when they are only counted.
 const COUNTED_PART: u64 = 2_000;
+/// How many members are read of each of many indexes, at the least.
+const LEAST_SHARE: usize = 8;
 
 /// Which tasks a listing shows.
 #[derive(Debug, Clone)]
@@ -38,6 +40,13 @@ struct Range {
     since: Option<u64>,
     /// Beyond this place.
     after: Option<Place>,
+}
+
+impl Range {
+    /// Redis reads from the time of the place on: what shares that time may stand before it.
+    fn holds(&self, place: Place) -> bool {
+        self.after.is_none_or(|after| place < after)
+    }
 }
 
 /// A page of a listing.
@@ -80,7 +89,6 @@ impl Store {
             self.list_indexes(indexes, range, size).await?
         };
         places.sort_unstable_by(|a, b| b.cmp(a));
-        // What moved between two reads may have been read twice.
         places.dedup();
         let more = places.len() > size;
         places.truncate(size);
@@ -102,25 +110,35 @@ impl Store {
         let counts: Vec<u64> = counts.iter().map(number).collect::<Result<_, _>>()?;
         let total = counts.iter().sum();
 
-        let mut places = Vec::new();
+        let mut places: Vec<Place> = Vec::new();
         let filled = indexes.into_iter().zip(counts).filter(|(_, n)| *n > 0);
         let mut open: Vec<(String, usize)> = filled.map(|(index, _)| (index, 0)).collect();
+        // Of many indexes each has a few of the newest, most likely.
+        let mut part = (size + 1).min(LEAST_SHARE + 2 * (size + 1) / open.len().max(1));
         while !open.is_empty() {
             let mut pipeline = redis::Pipeline::with_capacity(open.len());
             for (index, offset) in &open {
-                pipeline.add_command(newest(index, range, *offset, size + 1));
+                pipeline.add_command(newest(index, range, *offset, part));
             }
             let answers = self.pipelined("ZREVRANGEBYSCORE", &pipeline, open.len()).await?;
             let mut next = Vec::new();
             for ((index, offset), answer) in open.into_iter().zip(answers) {
-                let (read, mut kept) = beyond(answer, range.after)?;
-                // Ties at the cursor's time may fill a read: go on until it yields enough or ends.
-                if read > size && kept.len() <= size && kept.len() < read {
-                    next.push((index, offset + read));
+                let mut read = members(answer)?;
+                if let Some(last) = read.last().filter(|_| read.len() == part) {
+                    next.push((index, offset + part, *last));
                 }
-                places.append(&mut kept);
+                read.retain(|place| range.holds(*place));
+                places.append(&mut read);
             }
-            open = next;
+            places.sort_unstable_by(|a, b| b.cmp(a));
+            // What moved between two reads may have been read twice.
+            places.dedup();
+            places.truncate(size + 1);
+            // What an index has beyond its last member read comes after that: it matters while the page would reach there.
+            let end = places.get(size).copied();
+            next.retain(|(_, _, last)| end.is_none_or(|end| *last > end));
+            open = next.into_iter().map(|(index, offset, _)| (index, offset)).collect();
+            part = size + 1;
         }
         Ok((places, total))
     }
@@ -137,8 +155,10 @@ impl Store {
         let (mut places, mut offset, part) = (Vec::new(), 0, LEAST_PART.max(size + 1));
         while total > 0 && places.len() <= size {
             let newest = newest(index, range, offset, part);
-            let (read, kept) = beyond(self.single("ZREVRANGEBYSCORE", newest).await?, range.after)?;
+            let mut kept = members(self.single("ZREVRANGEBYSCORE", newest).await?)?;
+            let read = kept.len();
             offset += read;
+            kept.retain(|place| range.holds(*place));
             places.append(&mut self.also_in(other, kept).await?);
             if read < part {
                 break;
@@ -165,11 +185,8 @@ impl Store {
             let to = (from + COUNTED_PART).min(newer);
             let mut part = command("ZREVRANGE");
             part.arg(index).arg(from).arg(to - 1).arg("WITHSCORES");
-            let (read, places) = beyond(self.single("ZREVRANGE", part).await?, None)?;
+            let places = members(self.single("ZREVRANGE", part).await?)?;
             counted += self.also_in(other, places).await?.len() as u64;
-            if read == 0 {
-                break;
-            }
             from = to;
         }
         Ok(counted)
@@ -226,23 +243,18 @@ fn newest(key: &str, range: Range, offset: usize, count: usize) -> redis::Cmd {
     newest
 }
 
-/// Members of a reply that come after a place, and how many it held in all.
-fn beyond(answer: Value, after: Option<Place>) -> Result<(usize, Vec<Place>), StoreError> {
+/// The members of a reply, each with its score.
+fn members(answer: Value) -> Result<Vec<Place>, StoreError> {
     let wrong = || StoreError::corrupt("index", "a member is not readable");
     let Value::Array(values) = answer else {
         return Err(wrong());
     };
-    let mut places = Vec::with_capacity(values.len() / 2);
-    let mut read = 0;
-    for pair in values.chunks(2) {
+    let place = |pair: &[Value]| {
         let [member, score] = pair else { return Err(wrong()) };
-        read += 1;
-        let task = text(member).and_then(|t| TaskId::parse(&t)).ok_or_else(wrong)?;
-        let time = number(score)?;
-        let place = Place { time, task };
-        if after.is_none_or(|after| place < after) {
-            places.push(place);
-        }
-    }
-    Ok((read, places))
+        Ok(Place {
+            time: number(score)?,
+            task: text(member).and_then(|t| TaskId::parse(&t)).ok_or_else(wrong)?,
+        })
+    };
+    values.chunks(2).map(place).collect()
 }

@@ -204,6 +204,44 @@ async fn pages_of_a_context_in_one_state_have_no_holes_whatever_their_size() {
     }
 }
 
+#[tokio::test]
+async fn a_page_of_many_indexes_reads_its_share_however_the_tasks_lie_in_them() {
+    let world = World::start().await;
+    let keys = world.store.keys();
+    let scope = Sender::default().scope();
+    let mut all = Vec::new();
+    for (nth, partition) in (0_u64..).zip(keys.layout().all()) {
+        // One holds the newest, some hold what lies between, many share their times.
+        let (count, from) = match nth {
+            0 => (400, 90_000),
+            1..=9 => (60, 1_000 * nth),
+            _ => (20, 5_000),
+        };
+        let mut add = vec!["ZADD".to_owned(), keys.index(partition, &scope)];
+        for n in 0..count {
+            let place = Place {
+                time: from + n / 2 * 7,
+                task: TaskId::new(n, partition, n),
+            };
+            add.extend([place.time.to_string(), place.task.to_string()]);
+            all.push(place);
+        }
+        world.probe.ask(&add.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+    all.sort_unstable_by(|a, b| b.cmp(a));
+    let filter = filter(&world, None, None);
+    for size in [1, 7, 50, 100, 1_000] {
+        let seen = walk(&world, &filter, size, all.len()).await;
+        assert!(seen == all, "{size}");
+    }
+    let middle = all[1_200];
+    let before = sent(&world);
+    world.store.list_tasks(&filter, Some(middle), 50).await.unwrap();
+    let bytes = sent(&world) - before;
+    // All of them have more than a page of members together: 64 times 51 would be 200,000 bytes.
+    assert!(bytes < 100_000, "{bytes} bytes");
+}
+
 /// A2A 1.0, section 3.1.4: the status is not older than the time, which counts itself.
 #[tokio::test]
 async fn a_listing_since_a_time_is_counted_exactly_and_has_no_holes() {
