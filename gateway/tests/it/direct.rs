@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use crate::binding::{ALL, Binding, Caller};
 use crate::client::{message, message_in};
 use crate::gateway::{World, world_with};
+use crate::old;
 
 const FILE: &str = "[agents.a]\nkind = \"demo\"\ndirect = true\n";
 
@@ -161,20 +162,32 @@ async fn a_repeat_with_its_key_is_answered_by_the_same_message() {
 }
 
 #[tokio::test]
-async fn clients_of_0_3_get_their_message() {
+async fn clients_of_0_3_get_their_message_on_both_bindings() {
     let world = world_with(FILE, &[]).await;
-    let client = world.gateway.client();
-    let params = json!({ "message": { "kind": "message", "messageId": "m", "role": "user", "parts": [{ "kind": "text", "text": "hi" }] } });
-    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "message/send", "params": params });
-    let (answer, ()) = tokio::join!(client.post_unversioned(body.to_string()).send(), async {
-        world.hand.take().await.answer("hello").await;
-    });
-    let answer: Value = answer.unwrap().json().await.unwrap();
-    assert_eq!(
-        (&answer["result"]["kind"], &answer["result"]["role"]),
-        (&json!("message"), &json!("agent")),
-        "{answer}"
-    );
+    for binding in old::BOTH {
+        let caller = old::Caller::new(binding, world.gateway.client());
+        let (said, ()) = tokio::join!(caller.call("message/send", old::message("hi")), async {
+            world.hand.take().await.answer("hello").await;
+        });
+        let streamed = async {
+            caller
+                .open("message/stream", &old::message("hi"), None)
+                .await
+                .rest()
+                .await
+        };
+        let (events, ()) = tokio::join!(streamed, async {
+            world.hand.take().await.answer("hello").await;
+        });
+        assert_eq!(events.len(), 1, "{binding:?}");
+        for said in [said.unwrap(), caller.event(&events[0])] {
+            assert_eq!(
+                (&said["kind"], &said["role"], &said["parts"][0]["text"]),
+                (&json!("message"), &json!("agent"), &json!("hello")),
+                "{binding:?} {said}"
+            );
+        }
+    }
 }
 
 #[tokio::test]
