@@ -200,6 +200,8 @@ fn again(dead: &TurnRecord, partition: relevo_shared::ids::Partition, now: u64) 
     record.turn = TurnId::new(now, partition, entropy::u64());
     record.task = TaskId::new(now, partition, entropy::u64());
     record.new_task = true;
+    // Nobody waits for its answer: it needs a task.
+    record.direct = false;
     record.submitted = now;
     // Its time is over by now; the operator wants it to run.
     record.deadline = None;

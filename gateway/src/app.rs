@@ -192,6 +192,11 @@ impl Config {
                 "the agent card sends clients to this address; set gateway.public_url to the one they can reach"
             );
         }
+        if !credentials.are_required() && !listen.ip().is_loopback() {
+            tracing::warn!(
+                "everyone who reaches this gateway may call it: there is no credential in [auth] or [principals]"
+            );
+        }
         let grpc = grpc.map(|listen| {
             let public = gateway.grpc_public.clone();
             public.unwrap_or_else(|| address_of(listen).to_string())
@@ -208,7 +213,7 @@ impl Config {
     fn card(&self, public: &AgentCard, listen: SocketAddr) -> Card {
         let url = self.url(listen);
         let old = self.settings.gateway.a2a_0_3.then_some(url.as_str());
-        Card::new(public, old, self.settings.auth.card)
+        Card::new(public, old, self.settings.auth.card, &self.settings.auth.api_key_header)
     }
 
     fn registry(&self) -> Result<Registry, MetricsError> {

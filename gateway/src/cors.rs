@@ -27,8 +27,13 @@ const READ: [HeaderName; 4] = [
     HeaderName::from_static("a2a-extensions"),
 ];
 
+/// What pages may send; `key` is the header of API keys.
+fn sent(key: &str) -> Vec<HeaderName> {
+    SENT.into_iter().chain(HeaderName::try_from(key)).collect()
+}
+
 /// For the operations; nothing without origins.
-pub(crate) fn operations(origins: &[String]) -> Option<CorsLayer> {
+pub(crate) fn operations(origins: &[String], key: &str) -> Option<CorsLayer> {
     let allowed = match origins {
         [] => return None,
         [all] if all == "*" => AllowOrigin::any(),
@@ -37,18 +42,18 @@ pub(crate) fn operations(origins: &[String]) -> Option<CorsLayer> {
     let layer = CorsLayer::new()
         .allow_origin(allowed)
         .allow_methods([Method::GET, Method::POST, Method::DELETE])
-        .allow_headers(SENT)
+        .allow_headers(sent(key))
         .expose_headers(READ)
         .max_age(MAX_AGE);
     Some(layer)
 }
 
 /// For the card.
-pub(crate) fn card() -> CorsLayer {
+pub(crate) fn card(key: &str) -> CorsLayer {
     CorsLayer::new()
         .allow_origin(Any)
         .allow_methods([Method::GET, Method::HEAD])
-        .allow_headers(Any)
+        .allow_headers(sent(key))
         .expose_headers([ETAG])
         .max_age(MAX_AGE)
 }

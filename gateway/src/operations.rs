@@ -95,8 +95,24 @@ where
 }
 
 /// Reads a task that `principal` can see. Anything else is not found, whatever the reason: a text that is no id, no task,
-/// or another's.
+/// another's, or one that nobody may see.
 async fn read_visible(
+    services: &Inner,
+    principal: &Principal,
+    id: &str,
+    history: HistoryLength,
+    deadline: Instant,
+) -> Result<StoredTask, ApiError> {
+    let stored = read_own(services, principal, id, history, deadline).await?;
+    if stored.shown == Shown::Yes {
+        Ok(stored)
+    } else {
+        Err(ApiError::TaskNotFound(id.to_owned()))
+    }
+}
+
+/// The same, also of one that was, or may be, answered without a task.
+async fn read_own(
     services: &Inner,
     principal: &Principal,
     id: &str,
@@ -108,7 +124,6 @@ async fn read_visible(
     let stored = until_answered(deadline, || services.store.read_task(task, history)).await?;
     let stored = stored
         .filter(|stored| stored.scope == *principal.scope())
-        .filter(|stored| stored.shown == Shown::Yes)
         .ok_or_else(not_found)?;
     services.clock.learn(stored.now);
     Ok(stored)

@@ -45,8 +45,11 @@ pub(crate) fn router(services: Services, card: Card) -> Router {
             services: Services::clone(&services),
             card,
         })
-        .layer(cors::card());
-    let operations = cors::operations(&services.settings.gateway.cors_origins);
+        .layer(cors::card(&services.settings.auth.api_key_header));
+    let operations = cors::operations(
+        &services.settings.gateway.cors_origins,
+        &services.settings.auth.api_key_header,
+    );
     let router = Router::new()
         .route(
             "/",

@@ -9,7 +9,7 @@ mod profile;
 mod read;
 
 pub use process::{EnvValue, ProcessConfig};
-pub use profile::{Extension, GoodEnd, Ingest, Profile, Profiles, essence};
+pub use profile::{Extension, GoodEnd, Ingest, Profile, Profiles, essence, is_of};
 
 use crate::domain::record::{BusyPolicy, CrashPolicy};
 use crate::platform::config::{ConfigErrors, Settings};

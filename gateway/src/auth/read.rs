@@ -44,6 +44,10 @@ pub(super) fn credentials(settings: &Settings, errors: &mut ConfigErrors) -> Cre
             );
             continue;
         }
+        if name == "bearer" || name.starts_with("basic:") || name.starts_with("api-key:") {
+            errors.refuse(path, "is the name of a caller of [auth]; choose another");
+            continue;
+        }
         match value.as_table() {
             Some(table) => principal(name, &path, table, &mut all, errors),
             None => errors.refuse(&path, format!("must be a table: [principals.{name}]")),
@@ -141,7 +145,7 @@ fn secret(value: &Value) -> Result<Form, String> {
     let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
     let wrong = || FORMS.to_owned();
     let Some(table) = value.as_table() else {
-        return text(value).map(Form::Text).ok_or_else(wrong);
+        return whole(text(value).ok_or_else(wrong)?);
     };
     let (form, value) = table.iter().next().filter(|_| table.len() == 1).ok_or_else(wrong)?;
     let source = text(value).ok_or_else(wrong)?;
@@ -161,7 +165,16 @@ fn secret(value: &Value) -> Result<Form, String> {
     if found.is_empty() {
         return Err(format!("{form} {source} is empty"));
     }
-    Ok(Form::Text(found))
+    whole(found)
+}
+
+/// What could never be sent is refused: headers lose the space around them.
+fn whole(text: String) -> Result<Form, String> {
+    if text.trim() == text {
+        Ok(Form::Text(text))
+    } else {
+        Err("must not begin or end with white space".to_owned())
+    }
 }
 
 #[cfg(test)]
@@ -201,7 +214,7 @@ mod tests {
         let (_, errors) = read(
             "[principals.a]\ntoken = [\"hunter2\", 5]\ncolour = 1\n[principals.b]\ntoken = \"hunter2\"\n[principals.c]\n\
              [principals.d]\nusername = \"u\"\n[principals.e]\npassword = { sha256 = \"00\" }\n\
-             [principals.f]\ntoken = { file = \"/nonexistent\" }\n[principals.g]\ntoken = { env = \"NO_SUCH_VARIABLE_HERE\" }\n",
+             [principals.bearer]\ntoken = \"x\"\n[principals.h]\ntoken = \" x\"\n[principals.f]\ntoken = { file = \"/nonexistent\" }\n[principals.g]\ntoken = { env = \"NO_SUCH_VARIABLE_HERE\" }\n",
         );
         for part in [
             "principals.a.token: must be a text",
@@ -211,6 +224,8 @@ mod tests {
             "principals.d.password: is missing",
             "principals.e.password: cannot be a digest",
             "principals.e.password: must be 64 hex digits",
+            "principals.bearer: is the name of a caller of [auth]",
+            "principals.h.token: must not begin or end with white space",
             "principals.f.token: the file /nonexistent cannot be read",
             "principals.g.token: the variable NO_SUCH_VARIABLE_HERE is not set",
         ] {
@@ -219,7 +234,7 @@ mod tests {
                 "{part} in {errors:#?}"
             );
         }
-        assert_eq!(errors.len(), 9, "{errors:#?}");
+        assert_eq!(errors.len(), 11, "{errors:#?}");
         assert!(!errors.concat().contains("hunter2"));
     }
 }

@@ -10,6 +10,7 @@ use relevo_shared::domain::class::Class;
 use relevo_shared::domain::event;
 use relevo_shared::domain::wire;
 use relevo_shared::ids::{Cursor, TaskId};
+use relevo_shared::platform::tasks::{self, Kind};
 use relevo_shared::store::{HistoryLength, Shown};
 use tokio::time::Instant;
 
@@ -23,8 +24,54 @@ use crate::services::{Call, Inner, Services};
 /// How long a stream says nothing because its answer may need no task.
 const HOLD: Duration = Duration::from_millis(300);
 
+/// Shows a task when nobody waits any more for an answer without it: its client went away, and could find it by no other means.
+pub(super) struct Waiting {
+    services: Services,
+    task: TaskId,
+    armed: bool,
+}
+
+impl Waiting {
+    pub(super) fn new(services: &Services, task: TaskId, armed: bool) -> Self {
+        Self {
+            services: Services::clone(services),
+            task,
+            armed,
+        }
+    }
+
+    /// There is an answer.
+    pub(super) fn answered(mut self) {
+        self.armed = false;
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if !self.armed {
+            return;
+        }
+        let (services, task) = (Services::clone(&self.services), self.task);
+        let deadline = Instant::now() + services.settings.gateway.request_timeout;
+        let shown = async move { drop(show(&services, deadline, task).await) };
+        // A gateway that ends before leaves it to the worker.
+        drop(tasks::spawn(&self.services.tasks, "show", Kind::BestEffort, shown));
+    }
+}
+
 /// Streams a turn whose agent may answer without a task.
 pub(super) async fn stream(services: &Services, call: &Call, accepted: Accepted) -> Result<EventStream, ApiError> {
+    let task = accepted.opening.cursor.task;
+    // The turn was taken: an error from here on must not read as if it was not.
+    let waiting = Waiting::new(services, task, true);
+    let stream = held(services, call, accepted)
+        .await
+        .map_err(|error| error.may_have_submitted(task))?;
+    waiting.answered();
+    Ok(stream)
+}
+
+async fn held(services: &Services, call: &Call, accepted: Accepted) -> Result<EventStream, ApiError> {
     let Accepted {
         number,
         listener,
@@ -52,6 +99,7 @@ pub(super) async fn stream(services: &Services, call: &Call, accepted: Accepted)
             }
             Some(News::Broken(error)) => return Err(error.into()),
             Some(News::Gap) => {
+                show(services, call.deadline.max(until), task).await?;
                 if let Some((message, cursor)) = answer(services, call, task).await? {
                     return Ok(single(services, cursor, bytes(message)));
                 }

@@ -53,9 +53,11 @@ pub(crate) async fn send_message(
     let limit = call.received + services.settings.send.max_wait;
     // The turn was taken: an error from here on must not read as if it was not.
     let taken = |error: ApiError| error.may_have_submitted(opening.cursor.task);
+    let waiting = held::Waiting::new(services, opening.cursor.task, held);
     let over = wait::turn(services, &mut listener, &mut awaited, limit, &seat)
         .await
         .map_err(taken)?;
+    waiting.answered();
     if held {
         if over == Over::Time {
             // What comes back in a moment is a task.

@@ -166,7 +166,8 @@ async fn new_task(
     let record = TurnRecord {
         direct,
         ..record(services, principal, call, request, place)
-    };
+    }
+    .versioned();
     let first = event::submitted(&record, now);
     let nonce = Nonce(entropy::u64());
     let at = EntryId::START.after(1, nonce);
@@ -246,7 +247,7 @@ async fn follow_up(
             now,
             remember: keyed::remember(services, call),
         };
-        let record = record(services, principal, call, request.clone(), place);
+        let record = record(services, principal, call, request.clone(), place).versioned();
         let first = event::submitted(&record, now);
         let nonce = Nonce(entropy::u64());
         let at = stored.last.after(1, nonce);

@@ -1,10 +1,10 @@
 //! SubscribeToTask: the task as it is, then what follows; or, with `Last-Event-ID`, exactly what followed that event.
 
 use relevo_shared::ids::Cursor;
-use relevo_shared::store::{HistoryLength, StoredTask};
+use relevo_shared::store::{HistoryLength, Shown, StoredTask};
 
 use super::follow::{EventStream, Follow, Until, snapshot};
-use super::{read_visible, until_answered};
+use super::{read_own, read_visible, until_answered};
 use crate::auth::{Permit, Principal};
 use crate::error::ApiError;
 use crate::hub::Want;
@@ -83,7 +83,13 @@ pub(super) async fn resume(
     idle: Idle,
 ) -> Result<EventStream, ApiError> {
     let id = cursor.task.to_string();
-    let stored = read_visible(services, principal, &id, HistoryLength::Latest(0), call.deadline).await?;
+    let stored = read_own(services, principal, &id, HistoryLength::Latest(0), call.deadline).await?;
+    match stored.shown {
+        Shown::Yes => {}
+        Shown::NotYet => return Err(ApiError::TaskNotFound(id)),
+        // The message was all there is.
+        Shown::Never => return Ok(Box::pin(futures_util::stream::empty())),
+    }
     let listener = services.hub.join(cursor.task, cursor.entry, Want::Events).await;
     let read = until_answered(call.deadline, || listener.read()).await?;
     let resumes = &services.metrics.resumes;

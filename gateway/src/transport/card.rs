@@ -34,11 +34,14 @@ pub(crate) struct Card {
     etag: HeaderValue,
     changed: HeaderValue,
     private: bool,
+    /// The headers that credentials are in.
+    vary: HeaderValue,
 }
 
 impl Card {
-    /// With `old`, the address where A2A 0.3 is spoken, also for clients of that; `private` when it takes a credential.
-    pub(crate) fn new(card: &a2a::AgentCard, old: Option<&str>, private: bool) -> Self {
+    /// With `old`, the address where A2A 0.3 is spoken, also for clients of that; `private` when it takes a credential. `key` is the
+    /// header of API keys.
+    pub(crate) fn new(card: &a2a::AgentCard, old: Option<&str>, private: bool, key: &str) -> Self {
         // It is a tree of texts: this cannot fail.
         let mut card = serde_json::to_value(card).unwrap_or_default();
         if let Some(url) = old {
@@ -56,6 +59,7 @@ impl Card {
             etag: text(format!("\"{mark}\"")),
             changed: text(httpdate::fmt_http_date(changed)),
             private,
+            vary: text(format!("authorization, {}", key.to_ascii_lowercase())),
         }
     }
 
@@ -73,7 +77,7 @@ impl Card {
         headers.insert(LAST_MODIFIED, self.changed.clone());
         headers.insert(CACHE_CONTROL, if self.private { PRIVATE } else { PUBLIC });
         if self.private {
-            headers.insert(VARY, HeaderValue::from_static("authorization"));
+            headers.insert(VARY, self.vary.clone());
         }
         response
     }
@@ -103,7 +107,7 @@ mod tests {
 
     fn card(url: &str, private: bool) -> Card {
         let card = agent_card(&Agents::default(), Credentials::default().schemes(), url, None);
-        Card::new(&card, None, private)
+        Card::new(&card, None, private, "X-API-Key")
     }
 
     fn status(card: &Card, known: &str) -> u16 {

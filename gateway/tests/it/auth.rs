@@ -3,6 +3,10 @@
 use relevo_shared::domain::state::End;
 use serde_json::{Value, json};
 use tonic::Code;
+use tonic::transport::Endpoint;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
 
 use crate::binding::{ALL, Binding, Caller};
 use crate::client::message;
@@ -166,7 +170,7 @@ async fn a_card_that_is_not_public_is_cached_by_nobody_else() {
     let caller = gateway.client_with(&[("authorization", "Bearer t")]);
     let card = caller.get(CARD).send().await.unwrap();
     assert_eq!(card.headers()["cache-control"], "private, max-age=60");
-    assert_eq!(card.headers()["vary"], "authorization");
+    assert_eq!(card.headers()["vary"], "authorization, x-api-key");
     let changed = card.headers()["last-modified"].clone();
     let again = caller
         .get(CARD)
@@ -221,4 +225,12 @@ async fn health_of_grpc_needs_no_credential_and_streams_do() {
     let sent = encode::<protojson::SendMessageRequest, _>(message("hi"));
     let status = raw.send_streaming_message(request(sent, None)).await.unwrap_err();
     assert_eq!(status.code(), Code::Unauthenticated);
+    let channel = Endpoint::from_shared(format!("http://{}", world.gateway.grpc))
+        .unwrap()
+        .connect_lazy();
+    let asked = HealthCheckRequest {
+        service: "lf.a2a.v1.A2AService".to_owned(),
+    };
+    let health = HealthClient::new(channel).check(asked).await.unwrap().into_inner();
+    assert_eq!(health.status(), ServingStatus::Serving);
 }

@@ -1,6 +1,7 @@
 //! Answers without a task: one message and nothing else, on every binding, for agents that may give one.
 
 use relevo_shared::domain::state::End;
+use relevo_testkit::poll;
 use serde_json::{Value, json};
 
 use crate::binding::{ALL, Binding, Caller};
@@ -113,6 +114,39 @@ async fn whoever_does_not_wait_has_a_task() {
     );
     world.hand.take().await.answer("hello").await;
     assert_eq!(client.task(&id).await["status"]["state"], "TASK_STATE_COMPLETED");
+}
+
+#[tokio::test]
+async fn a_client_that_comes_back_with_the_messages_position_hears_nothing_more() {
+    let world = world_with(FILE, &[]).await;
+    let client = world.gateway.client();
+    let streamed = async {
+        let mut stream = client.stream("SendStreamingMessage", message("hi")).await;
+        stream.rest().await
+    };
+    let (events, ()) = tokio::join!(streamed, async { world.hand.take().await.answer("hello").await });
+    let cursor = events[0].cursor();
+    let mut again = client.resume("SendStreamingMessage", message("hi"), &cursor).await;
+    assert!(again.ended().await);
+    assert!(world.hand.try_take().await.is_none());
+}
+
+#[tokio::test]
+async fn a_task_whose_client_went_away_can_be_found() {
+    let world = world_with(FILE, &[]).await;
+    let client = world.gateway.client();
+    let params = message("hi");
+    let _turn = tokio::select! {
+        answer = client.request("SendMessage", &params).send() => panic!("{answer:?}"),
+        turn = world.hand.take() => turn,
+    };
+    poll::until("the task to be listed", async || {
+        match client.call("ListTasks", json!({})).await["totalSize"].as_u64() {
+            Some(1) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -218,8 +218,17 @@ impl Turn {
 
     /// Answers without a task, if nobody saw the task.
     pub async fn answer(mut self, text: &str) {
-        let reply = self.try_finish_as(End::Completed, text, true).await;
-        self.done(&reply);
+        let turn = Self {
+            fold: self.fold.clone(),
+            taken: self.taken.clone(),
+            store: self.store.clone(),
+            state: self.state.clone(),
+            ..self
+        };
+        match self.try_finish_as(End::Completed, text, true).await {
+            EmitReply::Seen => turn.finish(End::Completed, text).await,
+            reply => self.done(&reply),
+        }
     }
 
     async fn try_finish_as(&mut self, end: End, text: &str, direct: bool) -> EmitReply {

@@ -103,7 +103,7 @@ impl Profile {
     /// Whether a part of this media type (empty: none is given) is taken.
     pub fn takes(&self, media_type: &str) -> bool {
         let wanted = essence(media_type);
-        wanted.is_empty() || self.input_modes.iter().any(|mode| matches(mode, &wanted))
+        wanted.is_empty() || self.input_modes.iter().any(|mode| is_of(mode, &wanted))
     }
 }
 
@@ -113,7 +113,8 @@ pub fn essence(media_type: &str) -> String {
     essence.trim().to_ascii_lowercase()
 }
 
-fn matches(mode: &str, wanted: &str) -> bool {
+/// Whether a media type, as [`essence`] gives it, is one of those that `mode` stands for: itself, or all of a kind (`image/*`).
+pub fn is_of(mode: &str, wanted: &str) -> bool {
     let mode = essence(mode);
     match mode.strip_suffix("/*") {
         Some("*") => true,

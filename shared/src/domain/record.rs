@@ -9,7 +9,9 @@ use crate::ids::{ContextKey, ScopeKey, TaskId, TurnId};
 
 /// The version that this build writes. Readers accept it and those before; a record of a later version is left alone, for a process
 /// that knows it.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
+/// The version of a record that says nothing which came later: processes of before can be trusted with it.
+const FIRST: u32 = 1;
 
 /// What happens to a turn whose attempt crashed after its agent began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -138,6 +140,17 @@ fn is_zero(n: &u64) -> bool {
 }
 
 impl TurnRecord {
+    /// The same under the earliest version whose processes do what it asks for. What waits or interrupts, and what may be answered
+    /// without a task, is of the second.
+    #[must_use]
+    pub fn versioned(self) -> Self {
+        let later = self.direct || self.busy != BusyPolicy::Reject;
+        Self {
+            v: if later { VERSION } else { FIRST },
+            ..self
+        }
+    }
+
     /// The scope of its sender.
     pub fn scope(&self) -> ScopeKey {
         self.sender.scope()

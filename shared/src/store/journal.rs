@@ -152,6 +152,8 @@ pub enum EmitReply {
     Diverged,
     /// The turn was cancelled: only an end CANCELED is accepted.
     Canceled,
+    /// It cannot be an answer without a task: somebody has seen the task. Nothing was written.
+    Seen,
     /// The session is not as long as it was said to be. Nothing was written.
     Session {
         /// How long it is.
@@ -257,6 +259,7 @@ impl Store {
             "FENCED" => EmitReply::Fenced,
             "DIVERGED" => EmitReply::Diverged,
             "CANCELLED" => EmitReply::Canceled,
+            "SEEN" => EmitReply::Seen,
             "SESSION" => EmitReply::Session {
                 length: reply.parsed()?,
             },

@@ -247,13 +247,13 @@ pub fn documented() -> Vec<KeyDoc> {
         doc(
             "due",
             "zset",
-            "every context with a live turn; score = Redis ms at which someone must look; one that cannot be judged is put off for a minute",
-            "one member per live turn",
+            "every context with a live turn, or with turns that wait and none that is live; score = Redis ms at which someone must look; one that cannot be judged is put off for a minute",
+            "one member per context with turns",
         ),
         doc(
             "task:<id>",
             "hash",
-            "`scope`, `ctx`, `cid` context id, `state`, `last` journal id, `cr`/`up` created and status time, `n` turn number, `live` turn, `k` class of the last end, `snap`/`snapc` snapshot and its entry, `base`/`basec` the same at the turn's start",
+            "`scope`, `ctx`, `cid` context id, `state`, `last` journal id, `cr`/`up` created and status time, `n` turn number, `live` turn, `k` class of the last end, `snap`/`snapc` snapshot and its entry, `base`/`basec` the same at the turn's start, `hid` while nobody may see it (`1`), or ever (`2`)",
             "in `retain`",
         ),
         doc(

@@ -49,6 +49,33 @@ impl Range {
     }
 }
 
+/// How far the members of an index have been read.
+#[derive(Debug, Clone, Copy)]
+struct Read {
+    range: Range,
+    /// How many to pass over: as many as were read of one and the same time.
+    offset: usize,
+}
+
+impl Read {
+    fn of(range: Range) -> Self {
+        Self { range, offset: 0 }
+    }
+
+    /// What comes after a part whose last member was this one. By its place and not by its number: members that leave the index
+    /// meanwhile, or come into it, must not move what is read next.
+    fn after(self, last: Place, part: usize) -> Self {
+        let Self { range, offset } = self;
+        if range.after.is_none_or(|after| last.time < after.time) {
+            let after = Some(last);
+            Self::of(Range { after, ..range })
+        } else {
+            let offset = offset + part;
+            Self { range, offset }
+        }
+    }
+}
+
 /// A page of a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
@@ -112,23 +139,23 @@ impl Store {
 
         let mut places: Vec<Place> = Vec::new();
         let filled = indexes.into_iter().zip(counts).filter(|(_, n)| *n > 0);
-        let mut open: Vec<(String, usize)> = filled.map(|(index, _)| (index, 0)).collect();
+        let mut open: Vec<(String, Read)> = filled.map(|(index, _)| (index, Read::of(range))).collect();
         // Of many indexes each has a few of the newest, most likely.
         let mut part = (size + 1).min(LEAST_SHARE + 2 * (size + 1) / open.len().max(1));
         while !open.is_empty() {
             let mut pipeline = redis::Pipeline::with_capacity(open.len());
-            for (index, offset) in &open {
-                pipeline.add_command(newest(index, range, *offset, part));
+            for (index, read) in &open {
+                pipeline.add_command(newest(index, *read, part));
             }
             let answers = self.pipelined("ZREVRANGEBYSCORE", &pipeline, open.len()).await?;
             let mut next = Vec::new();
-            for ((index, offset), answer) in open.into_iter().zip(answers) {
-                let mut read = members(answer)?;
-                if let Some(last) = read.last().filter(|_| read.len() == part) {
-                    next.push((index, offset + part, *last));
+            for ((index, read), answer) in open.into_iter().zip(answers) {
+                let mut found = members(answer)?;
+                if let Some(last) = found.last().filter(|_| found.len() == part) {
+                    next.push((index, read.after(*last, part), *last));
                 }
-                read.retain(|place| range.holds(*place));
-                places.append(&mut read);
+                found.retain(|place| range.holds(*place));
+                places.append(&mut found);
             }
             places.sort_unstable_by(|a, b| b.cmp(a));
             // What moved between two reads may have been read twice.
@@ -137,7 +164,7 @@ impl Store {
             // What an index has beyond its last member read comes after that: it matters while the page would reach there.
             let end = places.get(size).copied();
             next.retain(|(_, _, last)| end.is_none_or(|end| *last > end));
-            open = next.into_iter().map(|(index, offset, _)| (index, offset)).collect();
+            open = next.into_iter().map(|(index, read, _)| (index, read)).collect();
             part = size + 1;
         }
         Ok((places, total))
@@ -152,16 +179,15 @@ impl Store {
         size: usize,
     ) -> Result<(Vec<Place>, u64), StoreError> {
         let total = self.count_both(index, other, range.since).await?;
-        let (mut places, mut offset, part) = (Vec::new(), 0, LEAST_PART.max(size + 1));
+        let (mut places, mut read, part) = (Vec::new(), Read::of(range), LEAST_PART.max(size + 1));
         while total > 0 && places.len() <= size {
-            let newest = newest(index, range, offset, part);
-            let mut kept = members(self.single("ZREVRANGEBYSCORE", newest).await?)?;
-            let read = kept.len();
-            offset += read;
-            kept.retain(|place| range.holds(*place));
+            let mut kept = members(self.single("ZREVRANGEBYSCORE", newest(index, read, part)).await?)?;
+            let last = kept.last().copied().filter(|_| kept.len() == part);
+            kept.retain(|place| read.range.holds(*place));
             places.append(&mut self.also_in(other, kept).await?);
-            if read < part {
-                break;
+            match last {
+                Some(last) => read = read.after(last, part),
+                None => break,
             }
         }
         Ok((places, total))
@@ -228,7 +254,7 @@ fn count(key: &str, since: Option<u64>) -> redis::Cmd {
     count
 }
 
-fn newest(key: &str, range: Range, offset: usize, count: usize) -> redis::Cmd {
+fn newest(key: &str, Read { range, offset }: Read, count: usize) -> redis::Cmd {
     let mut newest = command("ZREVRANGEBYSCORE");
     newest.arg(key);
     match range.after {

@@ -59,6 +59,7 @@ pub struct LiveTurn {
     pub at: Option<u64>,
     epoch: String,
     entry: String,
+    queue: String,
     waiting: bool,
 }
 
@@ -284,7 +285,7 @@ impl Store {
             .push(live.record.turn.to_string())
             .push(&live.epoch)
             .push(live.token.as_ref().map_or("", LeaseToken::as_str))
-            .push(&live.entry)
+            .push(format!("{} {}", live.entry, live.queue))
             .push(live.last.to_string())
             .push(live.record.task.to_string())
             .flag(only_expired)
@@ -316,7 +317,7 @@ fn live_turn(store: &Store, reply: &mut Reply) -> Result<LiveTurn, StoreError> {
     let number = reply.parsed()?;
     let (charged, handbacks, opened) = (reply.parsed()?, reply.parsed()?, reply.parsed()?);
     let begun = reply.flag()?;
-    let (entry, _queue) = (reply.text()?, reply.text()?);
+    let (entry, queue) = (reply.text()?, reply.text()?);
     let first = reply.parsed()?;
     let _task = reply.text()?;
     let last = reply.parsed()?;
@@ -341,6 +342,7 @@ fn live_turn(store: &Store, reply: &mut Reply) -> Result<LiveTurn, StoreError> {
         at: at.parse().ok(),
         epoch,
         entry,
+        queue,
         waiting,
     })
 }

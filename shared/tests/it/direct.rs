@@ -4,7 +4,7 @@ use a2a::TaskState;
 use relevo_shared::domain::record::{BusyPolicy, TurnRecord};
 use relevo_shared::domain::state::End;
 use relevo_shared::janitor::{Conclusion, conclude};
-use relevo_shared::store::{Keep, ListFilter, Shown};
+use relevo_shared::store::{EmitReply, Keep, ListFilter, Shown};
 
 use crate::fixture::{World, is_done};
 
@@ -73,7 +73,11 @@ async fn what_was_shown_before_the_answer_is_a_task() {
         since: None,
     };
     assert_eq!(world.store.list_tasks(&filter, None, 10).await.unwrap().total, 1);
-    assert!(is_done(&turn.answer(&world.store).await));
+    let before = world.probe.dump();
+    assert_eq!(turn.answer(&world.store).await, EmitReply::Seen);
+    world.reached("finish", "SEEN");
+    assert_eq!(world.probe.dump(), before);
+    assert!(is_done(&turn.finish(&world.store, End::Completed).await));
     assert_eq!(
         (shown(&world, &record).await, listed(&world, &record).await),
         (Shown::Yes, 1)

@@ -348,6 +348,13 @@ impl Stage<'_> {
         world.store.settle_due(&view, 0).await.unwrap();
         self.done("a context that has lost its live turn", "settle_due");
 
+        let record = world.queued("c-1").await;
+        world.waiting("c-1").await;
+        world.probe.set(&world.context_key(&record), "turn", "");
+        self.ready();
+        world.waiting("c-1").await;
+        self.done("a message for a context that has lost its live turn", "submit");
+
         world.queued("c-1").await;
         let record = world.waiting("c-1").await;
         self.ready();

@@ -9,7 +9,7 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::OFlags;
+use rustix::fs::{OFlags, PROC_SUPER_MAGIC};
 use url::Url;
 
 use super::Unusable;
@@ -50,7 +50,7 @@ impl Place<'_> {
         let file = OpenOptions::new().read(true).custom_flags(flags).open(&real);
         let file = file.map_err(|_wrong| NO_FILE)?;
         let metadata = file.metadata().map_err(|_wrong| NO_FILE)?;
-        if !metadata.is_file() {
+        if !metadata.is_file() || is_the_systems(&file) {
             return Err(NO_FILE);
         }
         let lies = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).map_err(|_wrong| NO_FILE)?;
@@ -70,6 +70,11 @@ impl Place<'_> {
 }
 
 impl Opened {
+    /// How long it is, as far as it knows.
+    pub(super) fn length(&self) -> u64 {
+        self.length
+    }
+
     /// Its whole content, if that is at most `most` bytes.
     pub(super) fn read(self, most: u64) -> Option<Vec<u8>> {
         if self.length > most {
@@ -92,6 +97,16 @@ impl Opened {
     /// Where it is, as a URL.
     pub(super) fn url(&self) -> String {
         Url::from_file_path(&self.path).map(String::from).unwrap_or_default()
+    }
+}
+
+/// Whether a file is a view into the system or its processes, such as `/proc/self/environ`: whatever the roots are, that is nobody's
+/// workspace.
+fn is_the_systems(file: &File) -> bool {
+    const SYSFS: u64 = 0x6265_6572;
+    match rustix::fs::fstatfs(file) {
+        Ok(found) => [PROC_SUPER_MAGIC as u64, SYSFS].contains(&(found.f_type as u64)),
+        Err(_) => true,
     }
 }
 
@@ -184,6 +199,21 @@ mod tests {
         for none in ["missing", "missing/deep", "pipe", "", "loop", "a%20b.txt/x"] {
             assert_eq!(refused(&place, &at(none)), NO_FILE.0, "{none}");
         }
+        let disk = Place {
+            workspace: Path::new("/"),
+            roots: &Roots::new(&["/".to_owned()]),
+        };
+        for system in [
+            "file:///proc/self/environ",
+            "file:///proc/self/cmdline",
+            "file:///sys/kernel/uevent_seqnum",
+        ] {
+            assert_eq!(refused(&disk, system), NO_FILE.0, "{system}");
+        }
+        assert!(
+            disk.open("file:///etc/passwd").is_ok(),
+            "who opens the disk has opened it"
+        );
         assert_eq!(refused(&place, "file:///etc/passwd"), OUTSIDE.0);
         assert_eq!(refused(&place, "file:///proc/self/environ"), OUTSIDE.0);
         assert_eq!(refused(&place, &at("a%00b")), OUTSIDE.0);

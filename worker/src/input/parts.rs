@@ -4,7 +4,7 @@
 use a2a::{Message, Part, PartContent};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use relevo_shared::agents::{Ingest, essence};
+use relevo_shared::agents::{Ingest, essence, is_of};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
@@ -17,6 +17,11 @@ const TEXT_BYTES: usize = 1 << 20;
 const INLINE_BYTES: usize = 5 << 20;
 /// Most bytes of anything else in a file.
 const FILE_BYTES: u64 = 25 << 20;
+
+/// Most bytes of all parts together as the agent gets them: what its line may hold.
+const PROMPT_BYTES: usize = 4 << 20;
+/// Most bytes that are read for one message, from files and out of what is described only.
+const READ_BYTES: u64 = 64 << 20;
 
 const TEXT: &str = "text/plain";
 const JSON: &str = "application/json";
@@ -34,18 +39,24 @@ const NO_UTF8: Unusable = Unusable("A2A raw parts must contain valid UTF-8.");
 const LONG_BINARY: Unusable = Unusable("A2A binary raw part content is too large.");
 const LONG_FILE: Unusable = Unusable("A2A file URL part content is too large.");
 const NO_UTF8_FILE: Unusable = Unusable("A2A file URL parts must contain valid UTF-8.");
+const LONG_PROMPT: Unusable = Unusable("The parts of the message make more than 4 MiB of text together.");
+const LONG_READ: Unusable = Unusable("The parts of the message hold more than 64 MiB together.");
 const LONG_BINARY_FILE: Unusable = Unusable("A2A binary file URL part content is too large.");
 
 /// The whole message.
 pub(super) fn text(message: &Message, ingest: &Ingest, place: &Place<'_>) -> Result<String, Unusable> {
-    let mut texts = Vec::new();
+    let mut whole = String::new();
+    let mut left = READ_BYTES;
     for part in &message.parts {
-        let text = one(part, ingest, place)?;
-        if !text.is_empty() {
-            texts.push(text);
+        let text = one(part, ingest, place, &mut left)?;
+        if whole.len() + text.len() >= PROMPT_BYTES {
+            return Err(LONG_PROMPT);
         }
+        if !text.is_empty() && !whole.is_empty() {
+            whole.push('\n');
+        }
+        whole.push_str(&text);
     }
-    let whole = texts.join("\n");
     if whole.trim().is_empty() {
         return Err(EMPTY);
     }
@@ -59,10 +70,10 @@ enum Kind {
     Media,
 }
 
-fn one(part: &Part, ingest: &Ingest, place: &Place<'_>) -> Result<String, Unusable> {
+fn one(part: &Part, ingest: &Ingest, place: &Place<'_>, left: &mut u64) -> Result<String, Unusable> {
     let given = essence(part.media_type.as_deref().unwrap_or_default());
     let media_type = if given.is_empty() { TEXT.to_owned() } else { given };
-    let listed = |types: &[String]| types.iter().any(|known| essence(known) == media_type);
+    let listed = |types: &[String]| types.iter().any(|known| is_of(known, &media_type));
     let kind = if listed(&ingest.text_types) {
         Some(Kind::Text)
     } else {
@@ -100,6 +111,7 @@ fn one(part: &Part, ingest: &Ingest, place: &Place<'_>) -> Result<String, Unusab
         (PartContent::Url(url), kind) => {
             // Where it points is judged first: that it may not be read outweighs what it is.
             let opened = place.open(url)?;
+            *left = left.checked_sub(opened.length()).ok_or(LONG_READ)?;
             match kind.ok_or(UNSUPPORTED)? {
                 Kind::Text => {
                     let content = opened.read(TEXT_BYTES as u64).ok_or(LONG_FILE)?;
@@ -263,6 +275,16 @@ mod tests {
         ] {
             assert_eq!(filename(given), shown, "{given:?}");
         }
+    }
+
+    #[test]
+    fn many_parts_are_bounded_together() {
+        let text = || part(PartContent::Text("a".repeat(1 << 19)), "", "");
+        assert!(read((0..7).map(|_| text()).collect()).is_ok());
+        assert_eq!(read((0..8).map(|_| text()).collect()), Err(LONG_PROMPT.0));
+        let files = |n| (0..n).map(|_| part(url("25m"), "image/png", "")).collect();
+        assert!(read(files(2)).is_ok());
+        assert_eq!(read(files(3)), Err(LONG_READ.0));
     }
 
     #[test]

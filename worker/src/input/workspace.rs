@@ -19,9 +19,15 @@ pub(crate) struct Roots {
 
 impl Roots {
     /// `configured` directories; without any, the process' own and the one for temporary files. Those that do not exist
-    /// allow nothing.
+    /// allow nothing. A process that was started in `/`, as services are, does not mean the whole disk by that.
     pub(crate) fn new(configured: &[String]) -> Self {
-        let own = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/nonexistent"));
+        Self::of(configured, std::env::current_dir().ok())
+    }
+
+    fn of(configured: &[String], own: Option<PathBuf>) -> Self {
+        let own = own
+            .filter(|own| own.parent().is_some())
+            .unwrap_or_else(std::env::temp_dir);
         let named: Vec<PathBuf> = if configured.is_empty() {
             vec![own.clone(), std::env::temp_dir()]
         } else {
@@ -133,6 +139,18 @@ mod tests {
         assert_eq!(of(&record(), None, &roots), Ok(own));
         assert!(roots.hold(&std::env::temp_dir().canonicalize().unwrap().join("x")));
         assert!(!roots.hold(Path::new("/etc")));
+    }
+
+    #[test]
+    fn a_process_that_was_started_at_the_root_does_not_open_the_disk() {
+        for own in [Some(PathBuf::from("/")), None] {
+            let roots = Roots::of(&[], own);
+            assert!(!roots.hold(Path::new("/etc")) && !roots.hold(Path::new("/proc/self")));
+            let temporary = std::env::temp_dir().canonicalize().unwrap();
+            assert_eq!(of(&record(), None, &roots), Ok(temporary));
+        }
+        // Who wants that must say so.
+        assert!(Roots::of(&["/".to_owned()], None).hold(Path::new("/etc")));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use relevo_shared::agents::Profile;
 use relevo_shared::domain::event;
 use relevo_shared::domain::event::TURN;
 use relevo_shared::domain::reason::FailReason;
+use relevo_shared::domain::record::TurnRecord;
 use relevo_shared::store::{Bound, Retry, Store, StoreError, Taken};
 use serde_json::json;
 
@@ -24,14 +25,14 @@ const ELSEWHERE: Unusable = Unusable("A2A context belongs to a different workspa
 pub(super) struct Opening {
     pub(super) store: Store,
     pub(super) taken: Arc<Taken>,
+    pub(super) record: Arc<TurnRecord>,
     pub(super) roots: Arc<Roots>,
 }
 
 impl Opening {
     /// The prompt, if the profile makes one; or how the turn ends instead.
     pub(super) async fn prompt(self, profile: Arc<Profile>, cancel: &CancelToken) -> Result<Option<Prompt>, Outcome> {
-        let record = Arc::new(self.taken.record.clone());
-        let prompt = match input::read(profile, record, Arc::clone(&self.roots)).await {
+        let prompt = match input::read(profile, Arc::clone(&self.record), Arc::clone(&self.roots)).await {
             None => return Ok(None),
             Some(Ok(prompt)) => prompt,
             Some(Err(unusable)) => return Err(self.refuse(unusable)),

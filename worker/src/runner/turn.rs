@@ -24,6 +24,8 @@ use crate::agent::{CancelToken, Outcome, StopReason, Turn};
 
 mod settle;
 
+/// How long a turn runs whose task nobody can see, find or cancel: whoever waited for an answer without one may be gone.
+const UNSEEN: Duration = Duration::from_secs(10);
 /// How many items of the agent are heard at once.
 const HEARD: usize = 16;
 /// How long events wait for company before they are written.
@@ -130,6 +132,7 @@ impl TurnRun {
         let opening = Opening {
             store: self.worker.store.clone(),
             taken: Arc::clone(&self.taken),
+            record: Arc::clone(record),
             roots: Arc::clone(&self.worker.roots),
         };
         let running = async move {
@@ -199,11 +202,15 @@ impl TurnRun {
         let shutdown = self.worker.tasks.shutdown().clone();
         let mut hand_over = std::pin::pin!(self.worker.hand_over.clone().wait());
         let mut flush_at = Instant::now() + BATCH_WAIT;
+        let mut show_at = self.is_unseen().then(|| self.started + UNSEEN);
         let mut said = Vec::with_capacity(HEARD);
         loop {
             let mut alarm = overdue.min(Instant::now() + self.authority_left());
             if !self.draft.is_empty() {
                 alarm = alarm.min(flush_at);
+            }
+            if let Some(at) = show_at {
+                alarm = alarm.min(at);
             }
             tokio::select! {
                 biased;
@@ -222,6 +229,12 @@ impl TurnRun {
                     }
                     if now >= overdue {
                         return Some(Attempt::Overdue);
+                    }
+                    if show_at.is_some_and(|at| now >= at) {
+                        show_at = None;
+                        if let Some(over) = self.show().await {
+                            return Some(over);
+                        }
                     }
                     if now >= flush_at && !self.draft.is_empty()
                         && let Some(over) = self.flush().await
@@ -256,9 +269,8 @@ impl TurnRun {
     async fn say(&mut self, output: Output) -> Option<Attempt> {
         if !std::mem::replace(&mut self.said, true) && self.taken.record.direct {
             // From here on there is a task for clients.
-            match write::show(&self.worker.store, &self.taken).await {
-                Ok(_) => {}
-                Err(error) => return Some(unwritten(&error)),
+            if let Some(over) = self.show().await {
+                return Some(over);
             }
         }
         let now = self.worker.stamp(&self.taken);
@@ -332,6 +344,15 @@ impl TurnRun {
         }
     }
 
+    /// Shows a task that nobody saw so far.
+    async fn show(&self) -> Option<Attempt> {
+        let shown = tokio::select! {
+            shown = write::show(&self.worker.store, &self.taken) => shown,
+            () = self.authority_ends() => return Some(Attempt::Unsure),
+        };
+        shown.err().map(|error| unwritten(&error))
+    }
+
     async fn authority_ends(&self) {
         loop {
             let left = self.authority_left();
@@ -345,7 +366,7 @@ impl TurnRun {
     fn refused(&self, script: &str, reply: &EmitReply) -> Attempt {
         match reply {
             EmitReply::Canceled => Attempt::Canceled,
-            EmitReply::Diverged | EmitReply::Session { .. } => Attempt::Diverged,
+            EmitReply::Diverged | EmitReply::Session { .. } | EmitReply::Seen => Attempt::Diverged,
             EmitReply::Fenced | EmitReply::Done { .. } => {
                 self.worker.metrics.fenced.with_label_values(&[script]).inc();
                 Attempt::Lost

@@ -86,6 +86,7 @@ impl Loader {
         let source = self.into_source(&mut errors);
         refuse_unknown_in_file(&source, &mut errors);
         refuse_unknown_variables(&source, &mut errors);
+        refuse_empty_credentials(&source, &mut errors);
         refuse_unknown_overrides(&source, &mut errors);
         let settings = Settings::read(&source, &mut errors);
         let built = build(&settings, &mut errors);
@@ -180,6 +181,18 @@ fn refuse_unknown_variables(source: &Source, errors: &mut ConfigErrors) {
             errors.refuse(name, unknown("variable", hint));
         }
         // Any other is not about a section of ours; an option of the command line may be named like that.
+    }
+}
+
+/// An empty variable leaves a setting unset. For a credential of callers that would mean that everyone may call, and it is what a
+/// command that failed leaves behind.
+fn refuse_empty_credentials(source: &Source, errors: &mut ConfigErrors) {
+    let is_credential =
+        |name: &str| all_fields().any(|field| field.secret && field.section == "auth" && field.env() == name);
+    for (name, _) in source.env.iter().filter(|(_, value)| value.trim().is_empty()) {
+        if is_credential(name) {
+            errors.refuse(name, "is empty: unset it if there is no such credential");
+        }
     }
 }
 

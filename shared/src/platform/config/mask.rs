@@ -65,6 +65,10 @@ pub fn mask_table(table: &toml::Table) -> toml::Table {
 
 fn mask_value(name: &str, value: &toml::Value) -> toml::Value {
     match value {
+        // A digest of what can be guessed is as good as it; where a credential is found is none.
+        toml::Value::Table(table) if names_credential(name) && table.contains_key("sha256") => {
+            toml::Value::String(MASK.to_owned())
+        }
         toml::Value::Table(table) => toml::Value::Table(mask_table(table)),
         _ if names_credential(name) => toml::Value::String(MASK.to_owned()),
         toml::Value::Array(items) => toml::Value::Array(items.iter().map(|item| mask_value(name, item)).collect()),

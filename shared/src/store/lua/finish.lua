@@ -3,11 +3,11 @@
 -- KEYS    1 meta
 -- ARGV    1 publish command, 2 context key, 3 epoch, 4 token, 5 turn, 6 task, 7 prev, 8 nonce, 9 stamp, 10 state,
 --         11 '' | 'working' | 'boundary' (opens the attempt), 12 snapshot, 13 class of the end ('i' | 't'),
---         14 '1' when the end is a cancel's, '2' when it is an answer without a task: one that nobody saw stays so, 15 trim journal below this id or '', 16-19 how long to keep task, context, journal
+--         14 '1' when the end is a cancel's, '2' when it is an answer without a task: nobody ever sees that one, 15 trim journal below this id or '', 16-19 how long to keep task, context, journal
 --         and turn (ms), 20 count of history items, then the items, then count of events, then pairs (event, kind), then
 --         the agent
 -- DERIVES ctx:<ctx> wait:<ctx> waiting task:<id> turn:<id> ev:<id> sess:<ctx>:<agent> hist:<id> turns:* q:<scope> due retain idx:* ch:<task>
--- RETURNS DONE last now repeat heard, pool of the turn that waited and is queued now or '' | FENCED | DIVERGED last | CANCELLED
+-- RETURNS DONE last now repeat heard, pool of the turn that waited and is queued now or '' | FENCED | DIVERGED last | CANCELLED | SEEN
 -- USES    base index journal fence wait promote conclude release
 local publish, ctx, epoch, token, turn, task, prev, nonce, stamp, state, open, snapshot, class = unpack(ARGV, 1, 13)
 local at = 21 + tonumber(ARGV[20])
@@ -17,6 +17,9 @@ if answer then
 end
 if c[4] and c[4] ~= '' and ARGV[14] ~= '1' then
   return { 'CANCELLED' }
+end
+if ARGV[14] == '2' and not t[6] then
+  return { 'SEEN' } -- there is a task for clients: the turn ends as any other
 end
 
 if open == 'boundary' then -- what else an opening notes of the turn goes with the turn, in this very step
@@ -28,7 +31,7 @@ local pool = release({
   snapshot = snapshot, last = last, stamp = stamp, minid = ARGV[15], keep = 16, history = 20, base = t[5],
   waits = c[5], hid = t[6],
 })
-if t[6] and ARGV[14] == '2' then
+if ARGV[14] == '2' then
   redis.call('HSET', P .. 'task:' .. task, 'hid', '2')
 else
   index(t[3], ctx, task, t[2], state, stamp)

@@ -11,10 +11,10 @@ if not expected() then
 end
 local ctx, turn, queue, charge, at = ARGV[2], ARGV[3], ARGV[11], ARGV[12], ARGV[13]
 local turn_key = P .. 'turn:' .. turn
-local old = redis.call('HGET', turn_key, 'q')
-if ARGV[6] ~= '' and old and old ~= '' then
-  redis.call('XACK', P .. old, 'workers', ARGV[6])
-  redis.call('XDEL', P .. old, ARGV[6])
+local old = redis.call('HMGET', turn_key, 'e', 'q')
+if old[1] and old[1] ~= '' and old[2] and old[2] ~= '' then
+  redis.call('XACK', P .. old[2], 'workers', old[1])
+  redis.call('XDEL', P .. old[2], old[1])
 end
 local entry = ''
 if queue ~= '' then

@@ -36,8 +36,9 @@ else
 end
 local items = tonumber(ARGV[20])
 local at = 21 + items
-local live, place, withdrawn = redis.call('HMGET', ctx_key, 'turn', 'tok', 'cancel'), 0, {}
-local busy = live[1] and live[1] ~= ''
+local live, place, withdrawn = redis.call('HMGET', ctx_key, 'turn', 'tok', 'cancel', 'w'), 0, {}
+local alone = not live[1] or live[1] == ''
+local busy = not alone or live[4] -- a line that has lost its live turn goes on first
 local interrupted = ARGV[18]
 if interrupted ~= '' then
   -- Everything must be as the caller read it: the live turn, and who waits, in the same order.
@@ -55,7 +56,7 @@ if interrupted ~= '' then
 elseif busy then
   place = redis.call('LLEN', line) + 1
   if place > tonumber(ARGV[15]) then
-    return { 'BUSY', live[1] }
+    return { 'BUSY', live[1] or '' }
   end
 end
 local limit = tonumber(ARGV[14])
@@ -95,8 +96,8 @@ if busy then
   if interrupted ~= '' and (not live[3] or live[3] == '') then
     redis.call('HSET', ctx_key, 'cancel', live[1] .. ' ' .. nonce)
   end
-  if interrupted ~= '' and (not live[2] or live[2] == '') then
-    redis.call('ZADD', P .. 'due', int(now), ctx) -- nobody holds it: whoever looks ends it, if the caller does not
+  if alone or interrupted ~= '' and (not live[2] or live[2] == '') then
+    redis.call('ZADD', P .. 'due', int(now), ctx) -- nobody holds it: whoever looks ends it, or begins the next
   end
 else
   redis.call('HSET', ctx_key, 'id', context_id, 'scope', scope, 'turn', turn)

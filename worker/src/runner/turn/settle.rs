@@ -19,25 +19,27 @@ use super::super::write;
 use super::{Attempt, TurnRun, unwritten};
 use crate::agent::{Ending, Outcome};
 
+/// What [`TurnRun::end`] says when an answer without a task was not taken; never a label.
+const SEEN: &str = "";
+
 impl TurnRun {
     /// Carries out what the attempt led to; returns the metric label.
     pub(super) async fn settle(&mut self, attempt: Attempt) -> &'static str {
         match attempt {
             Attempt::Returned(Outcome::Ended(ending, message, metadata)) => {
+                if ending == Ending::Direct && message.is_some() && self.is_unseen() {
+                    if let Some(label) = self.answer(message.clone(), metadata.clone()).await {
+                        return label;
+                    }
+                }
                 if let Some(over) = self.answer_as_artifact(ending, message.as_ref()).await {
                     return Box::pin(self.settle(over)).await;
                 }
                 match self.last_words(message, metadata.as_ref()).await {
                     Ok(message) => {
-                        let direct = ending == Ending::Direct && message.is_some() && self.is_unseen();
                         let close = Close {
                             message,
-                            metadata: if direct {
-                                Some(direct_metadata(metadata))
-                            } else {
-                                metadata
-                            },
-                            direct,
+                            metadata,
                             ..Close::plain(self.end_of(ending))
                         };
                         self.end(close).await
@@ -87,7 +89,6 @@ impl TurnRun {
     /// How an ending of the agent ends the turn: what a good one is, its profile says.
     fn end_of(&self, ending: Ending) -> End {
         match ending {
-            Ending::Direct if self.is_unseen() => End::Completed,
             Ending::Completed | Ending::Direct => match self.profile().map(|profile| profile.good_end) {
                 Some(GoodEnd::InputRequired) => End::InputRequired,
                 Some(GoodEnd::Completed) | None => End::Completed,
@@ -107,7 +108,7 @@ impl TurnRun {
 
     /// Before a good end, the whole answer as an artifact, where the profile wants that.
     async fn answer_as_artifact(&mut self, ending: Ending, last: Option<&Message>) -> Option<Attempt> {
-        let good = ending == Ending::Completed || (ending == Ending::Direct && !self.is_unseen());
+        let good = matches!(ending, Ending::Completed | Ending::Direct);
         let wanted = good && self.profile().is_some_and(|profile| profile.answer_artifact);
         let parts = if wanted { self.draft.answer(last) } else { Vec::new() };
         if parts.is_empty() {
@@ -151,8 +152,23 @@ impl TurnRun {
         self.say(ahead).await.map_or(Ok(None), Err)
     }
 
+    /// Answers without a task; `None` when somebody has seen the task, or the answer is too long for one event.
+    async fn answer(&mut self, message: Option<Message>, metadata: Option<Metadata>) -> Option<&'static str> {
+        if !self.draft.fits(&(&message, metadata.as_ref())) {
+            return None;
+        }
+        let close = Close {
+            message,
+            metadata: Some(direct_metadata(metadata)),
+            direct: true,
+            ..Close::plain(End::Completed)
+        };
+        let label = self.end(close).await;
+        (label != SEEN).then_some(label)
+    }
+
     /// Whether clients may still be answered without a task: nothing has been said that needs one.
-    fn is_unseen(&self) -> bool {
+    pub(super) fn is_unseen(&self) -> bool {
         self.taken.record.direct && self.taken.record.new_task && !self.said
     }
 
@@ -190,6 +206,7 @@ impl TurnRun {
                 self.draft.drop_waiting();
                 Box::pin(self.end(Close::plain(End::Canceled))).await
             }
+            Ok(EmitReply::Seen) => SEEN,
             Ok(EmitReply::Diverged) => self.give_back(Why::HandOver(FailReason::RedisUnavailable)).await,
             Ok(refused) => {
                 self.refused("finish", &refused);
