@@ -229,6 +229,15 @@ impl Draft {
         json_len(value) <= self.room().bytes as u64
     }
 
+    /// Whether these parts could be said once more before `last` ends the turn, without more than the limits allow.
+    pub(crate) fn can_repeat(&self, parts: &[Part], last: Option<&Message>) -> bool {
+        let (bytes, rest) = (json_len(&parts), json_len(&last));
+        let pieces = bytes / (self.most() - ENVELOPE) as u64 + 1;
+        let envelopes = (pieces + 2).saturating_mul(ENVELOPE as u64);
+        let all = self.total_bytes.saturating_add(bytes + rest).saturating_add(envelopes);
+        all <= self.limits.bytes && self.total_events.saturating_add(pieces + 2) <= self.limits.events
+    }
+
     /// The largest event. Its envelope, and something in it, has room whatever the settings.
     fn most(&self) -> usize {
         self.limits.event_bytes.max(2 * ENVELOPE)

@@ -147,13 +147,22 @@ async fn a_bad_follow_up_does_not_damage_its_task() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_may_be_an_artifact_too() {
     let world = World::start().await;
-    let worker = RunningWorker::start_file(&world.redis.url(), &[], ANSWERS).await;
+    let worker = RunningWorker::start_file(&world.redis.url(), &[("turn.max_bytes", "1MiB")], ANSWERS).await;
     let echoed = world.send("c-1", "an answer in a few pieces").await;
     let stored = world.until_over(echoed.task).await;
     assert_eq!(stored.state, TaskState::Completed);
     let artifacts = &stored.folded.artifacts;
     assert_eq!((artifacts.len(), artifacts[0].name.as_deref()), (1, Some("answer")));
     assert_eq!(artifacts[0].parts[0].as_text(), Some("an answer in a few pieces"));
+    // One that fits only once stays a message.
+    let long = "x".repeat(700_000);
+    let long = world.send("c-3", &long).await;
+    let stored = world.until_over(long.task).await;
+    assert_eq!(
+        (stored.state.clone(), answer(&stored).len()),
+        (TaskState::Completed, 700_000)
+    );
+    assert_eq!(stored.folded.artifacts.len(), 0);
     let failed = world.send("c-2", "chunks=2 end=failed").await;
     assert_eq!(world.until_over(failed.task).await.folded.artifacts.len(), 0);
     assert!(worker.stop().await);

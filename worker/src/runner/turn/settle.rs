@@ -111,7 +111,8 @@ impl TurnRun {
         let good = matches!(ending, Ending::Completed | Ending::Direct);
         let wanted = good && self.profile().is_some_and(|profile| profile.answer_artifact);
         let parts = if wanted { self.draft.answer(last) } else { Vec::new() };
-        if parts.is_empty() {
+        // An answer that fits once must not fail because it does not fit twice.
+        if parts.is_empty() || !self.draft.can_repeat(&parts, last) {
             return None;
         }
         let artifact = Artifact {
