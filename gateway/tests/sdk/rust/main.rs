@@ -45,8 +45,8 @@ async fn connect(gateway: &str, binding: &str) -> Client {
         .iter()
         .map(|found| found.protocol_binding.as_str())
         .collect();
-    // The last is for clients of 0.3.
-    assert_eq!(bindings, ["JSONRPC", "HTTP+JSON", "GRPC", "JSONRPC"]);
+    // The last two are for clients of 0.3.
+    assert_eq!(bindings, ["JSONRPC", "HTTP+JSON", "GRPC", "JSONRPC", "HTTP+JSON"]);
     let factory = A2AClientFactory::builder()
         .preferred_bindings(vec![binding.to_owned()])
         .build();
