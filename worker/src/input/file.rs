@@ -9,7 +9,7 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{OFlags, PROC_SUPER_MAGIC};
+use rustix::fs::{FsWord, OFlags, PROC_SUPER_MAGIC};
 use url::Url;
 
 use super::Unusable;
@@ -103,9 +103,9 @@ impl Opened {
 /// Whether a file is a view into the system or its processes, such as `/proc/self/environ`: whatever the roots are, that is nobody's
 /// workspace.
 fn is_the_systems(file: &File) -> bool {
-    const SYSFS: u64 = 0x6265_6572;
+    const SYSFS: FsWord = 0x6265_6572;
     match rustix::fs::fstatfs(file) {
-        Ok(found) => [PROC_SUPER_MAGIC as u64, SYSFS].contains(&(found.f_type as u64)),
+        Ok(found) => [PROC_SUPER_MAGIC, SYSFS].contains(&found.f_type),
         Err(_) => true,
     }
 }

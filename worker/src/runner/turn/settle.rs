@@ -27,10 +27,12 @@ impl TurnRun {
     pub(super) async fn settle(&mut self, attempt: Attempt) -> &'static str {
         match attempt {
             Attempt::Returned(Outcome::Ended(ending, message, metadata)) => {
-                if ending == Ending::Direct && message.is_some() && self.is_unseen() {
-                    if let Some(label) = self.answer(message.clone(), metadata.clone()).await {
-                        return label;
-                    }
+                if ending == Ending::Direct
+                    && message.is_some()
+                    && self.is_unseen()
+                    && let Some(label) = self.answer(message.clone(), metadata.clone()).await
+                {
+                    return label;
                 }
                 if let Some(over) = self.answer_as_artifact(ending, message.as_ref()).await {
                     return Box::pin(self.settle(over)).await;
