@@ -60,6 +60,44 @@ fn a_conversation_flows_and_survives_a_restart() {
 }
 
 #[test]
+fn a_credential_is_shown_to_the_server_and_named_when_it_is_missing() {
+    let dir = scratch();
+    let dev = Dev::start_with(
+        dir.path(),
+        &[],
+        &[("RELEVO_AUTH_TOKEN", "t0ken"), ("RELEVO_AUTH_API_KEY", "k3y")],
+    );
+    let url = dev.url();
+    let refused = dev.client(&["call", "hi"]).with(3);
+    assert!(
+        refused
+            .stderr
+            .contains("wants a credential: --token-file or --api-key-file"),
+        "{refused:?}"
+    );
+    let sent = run_with(&["call", "hi", "--url", &url], &[("RELEVO_TOKEN", "t0ken")]).with(0);
+    let file = dir.path().join("token");
+    std::fs::write(&file, "t0ken\n").unwrap();
+    let task = sent.noted("task");
+    let listed = run(&[
+        "task",
+        "get",
+        &task,
+        "--url",
+        &url,
+        "--token-file",
+        &file.display().to_string(),
+    ])
+    .with(0);
+    assert!(listed.stdout.contains("state:   completed"), "{listed:?}");
+    // An API key is another caller's.
+    run_with(&["task", "get", &task, "--url", &url], &[("RELEVO_API_KEY", "k3y")]).with(1);
+    let missing = run(&["task", "list", "--url", &url, "--token-file", "/nonexistent"]).with(1);
+    assert!(missing.stderr.contains("/nonexistent cannot be read"), "{missing:?}");
+    dev.stop().with(0);
+}
+
+#[test]
 fn a_task_is_watched_and_canceled() {
     let dir = scratch();
     let dev = Dev::start(dir.path(), &[]);
