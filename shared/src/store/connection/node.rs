@@ -1,0 +1,212 @@
+//! One Redis node: a few multiplexed connections that every hot script is pipelined over, and a pool of exclusive ones for what
+//! must not hold up others. The library's own retries are off; a connection that broke or timed out is dropped, and the next call
+//! opens another.
+
+use std::sync::RwLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionInfo, Pipeline, RedisError, Value};
+
+use super::super::StoreError;
+use super::super::error::breaks_connection;
+
+/// How many multiplexed connections carry the scripts. Two: one alone is bound by the single task that parses its replies.
+const LANES: usize = 2;
+
+/// What the nodes of a process have in common.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) struct NodeOptions {
+    /// How long a reply may take.
+    pub(super) timeout: Duration,
+    /// Most exclusive connections.
+    pub(super) pool_size: usize,
+}
+
+/// The connections of a process to one node.
+pub(in super::super) struct Node {
+    name: String,
+    client: Client,
+    lanes: Vec<Lane>,
+    timeout: Duration,
+    pool: deadpool_redis::Pool,
+    /// Whether the last call found nobody there. Only kept for nodes of a cluster.
+    away: AtomicBool,
+}
+
+/// One multiplexed connection that is opened when it is needed.
+#[derive(Default)]
+struct Lane {
+    open: RwLock<Option<(u64, MultiplexedConnection)>>,
+    opening: tokio::sync::Mutex<u64>,
+}
+
+impl Node {
+    pub(super) fn open(info: &ConnectionInfo, options: NodeOptions) -> Result<Self, StoreError> {
+        let wrong = |source| StoreError::Command {
+            what: "the redis url",
+            source,
+        };
+        let client = Client::open(info.clone()).map_err(wrong)?;
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(options.timeout))
+            .set_response_timeout(Some(options.timeout));
+        let manager =
+            deadpool_redis::Manager::new_with_config(client.get_connection_info().clone(), config).map_err(wrong)?;
+        let pool = deadpool_redis::Pool::builder(manager)
+            .max_size(options.pool_size.max(1))
+            .runtime(deadpool_redis::Runtime::Tokio1)
+            .wait_timeout(Some(options.timeout))
+            .create_timeout(Some(options.timeout))
+            .recycle_timeout(Some(options.timeout))
+            .build()
+            .map_err(|error| StoreError::Refused {
+                rule: error.to_string(),
+            })?;
+        Ok(Self {
+            name: info.addr().to_string(),
+            client,
+            lanes: (0..LANES).map(|_| Lane::default()).collect(),
+            timeout: options.timeout,
+            pool,
+            away: AtomicBool::new(false),
+        })
+    }
+
+    /// Its address.
+    pub(in super::super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(in super::super) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Whether nobody was there when it was last asked.
+    pub(in super::super) fn is_away(&self) -> bool {
+        self.away.load(Ordering::Relaxed)
+    }
+
+    /// Keeps what an answer says about the node.
+    pub(super) fn note<T>(&self, answer: &Result<T, RedisError>) {
+        match answer {
+            Err(error) if breaks_connection(error) => self.set_away(),
+            _ if self.is_away() => self.away.store(false, Ordering::Relaxed),
+            _ => {}
+        }
+    }
+
+    pub(in super::super) fn set_away(&self) {
+        self.away.store(true, Ordering::Relaxed);
+    }
+
+    async fn exclusive(&self) -> Result<deadpool_redis::Connection, RedisError> {
+        self.pool.get().await.map_err(|error| match error {
+            deadpool_redis::PoolError::Backend(source) => source,
+            other => RedisError::from(std::io::Error::new(std::io::ErrorKind::TimedOut, other.to_string())),
+        })
+    }
+
+    /// A connection of one's own that may block on the server for up to `block`.
+    pub(in super::super) async fn dedicated(&self, block: Duration) -> Result<MultiplexedConnection, RedisError> {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(self.timeout))
+            .set_response_timeout(Some(block + self.timeout));
+        self.client.get_multiplexed_async_connection_with_config(&config).await
+    }
+
+    async fn connect(&self) -> Result<MultiplexedConnection, RedisError> {
+        self.dedicated(Duration::ZERO).await
+    }
+
+    fn lane(&self, lane: usize) -> Option<&Lane> {
+        self.lanes.get(lane % self.lanes.len().max(1))
+    }
+
+    async fn connection(&self, lane: &Lane) -> Result<(u64, MultiplexedConnection), RedisError> {
+        if let Some(open) = lane.current() {
+            return Ok(open);
+        }
+        // One caller opens, the others wait for it.
+        let mut generation = lane.opening.lock().await;
+        if let Some(open) = lane.current() {
+            return Ok(open);
+        }
+        let connection = self.connect().await?;
+        *generation += 1;
+        let open = (*generation, connection);
+        lane.set(Some(open.clone()));
+        Ok(open)
+    }
+
+    /// Sends one command.
+    pub(in super::super) async fn query(&self, lane: usize, command: &Cmd) -> Result<Value, RedisError> {
+        let Some(lane) = self.lane(lane) else {
+            return Ok(Value::Nil);
+        };
+        let (generation, mut connection) = self.connection(lane).await?;
+        let answer = connection
+            .send_packed_command(command)
+            .await
+            .and_then(Value::extract_error);
+        if let Err(error) = &answer
+            && breaks_connection(error)
+        {
+            lane.drop_generation(generation);
+        }
+        answer
+    }
+
+    /// Sends several commands in one write; each has its own answer.
+    pub(super) async fn pipeline(
+        &self,
+        lane: usize,
+        commands: &Pipeline,
+        count: usize,
+    ) -> Result<Vec<Value>, RedisError> {
+        let Some(lane) = self.lane(lane) else {
+            return Ok(Vec::new());
+        };
+        let (generation, mut connection) = self.connection(lane).await?;
+        let answer = connection.send_packed_commands(commands, 0, count).await;
+        if let Err(error) = &answer
+            && breaks_connection(error)
+        {
+            lane.drop_generation(generation);
+        }
+        answer
+    }
+
+    /// The same over an exclusive connection: big reads must not hold up the scripts.
+    pub(super) async fn exclusively(&self, commands: &Pipeline, count: usize) -> Result<Vec<Value>, RedisError> {
+        let mut connection = self.exclusive().await?;
+        let answer = connection.send_packed_commands(commands, 0, count).await;
+        if answer.is_err() {
+            // A connection that broke or timed out must not go back to the pool.
+            drop(deadpool_redis::Connection::take(connection));
+        }
+        answer
+    }
+}
+
+impl Lane {
+    fn current(&self) -> Option<(u64, MultiplexedConnection)> {
+        self.open
+            .read()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .clone()
+    }
+
+    fn set(&self, value: Option<(u64, MultiplexedConnection)>) {
+        *self.open.write().unwrap_or_else(std::sync::PoisonError::into_inner) = value;
+    }
+
+    /// Drops the connection, unless another caller replaced it already.
+    fn drop_generation(&self, generation: u64) {
+        let mut open = self.open.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if open.as_ref().is_some_and(|(current, _)| *current == generation) {
+            *open = None;
+        }
+    }
+}
