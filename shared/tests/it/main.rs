@@ -12,6 +12,7 @@ mod acl;
 mod away;
 mod bells;
 mod cluster_mode;
+mod cluster_nodes;
 mod direct;
 mod exhaustive;
 mod fencing;
