@@ -339,6 +339,7 @@ async fn one_turn(world: &World, context: &str) -> TaskId {
         scope_limit: None,
         follows: None,
         history: &[],
+        interrupt: None,
     };
     let submitted = until_answered("the submit", || world.store.submit(&submit)).await;
     assert!(matches!(submitted, Submitted::Accepted { .. }), "{submitted:?}");
