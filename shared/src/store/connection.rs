@@ -98,15 +98,18 @@ impl Link {
     /// Asks whether it is a cluster, and if so of which nodes.
     pub(super) async fn open(options: &ConnectOptions, keys: &Keys) -> Result<Self, StoreError> {
         let info = connection_info(options)?;
-        let node_options = NodeOptions {
+        let mut node_options = NodeOptions {
             timeout: options.timeout,
             pool_size: options.pool_size,
+            clustered: false,
         };
         let seed = Arc::new(Node::open(&info, node_options)?);
         let about = seed.info("cluster").await?;
         if info_field(&about, "cluster_enabled").as_deref() != Some("1") {
             return Ok(Self::One(seed));
         }
+        node_options.clustered = true;
+        let seed = Arc::new(Node::open(&info, node_options)?);
         let layout = keys.layout();
         let tags = layout.all().filter_map(|partition| layout.tag(partition));
         let slots = Slots::of(tags, &keys.layout_key());
@@ -200,8 +203,7 @@ impl Node {
     pub(super) async fn info(&self, section: &str) -> Result<String, StoreError> {
         let mut command = command("INFO");
         command.arg(section);
-        let answer = self.query(0, &command).await;
-        self.note(&answer);
+        let answer = self.if_there(self.query(0, &command)).await;
         let value = answer.map_err(|source| StoreError::from_redis("INFO", source))?;
         redis::from_redis_value(value).map_err(|e| StoreError::corrupt("INFO", e.to_string()))
     }

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use redis::{ConnectionLike as _, RedisError, Value};
 
 use super::connection::{At, Node, command};
-use super::error::breaks_connection;
 use super::script::{Name, Reply};
 use super::{Store, StoreError};
 use crate::ids::{ContextKey, LeaseToken, Partition, TurnId};
@@ -46,8 +45,6 @@ pub struct LeaseClient {
     store: Store,
     /// By the name of the node.
     connections: HashMap<String, redis::Connection>,
-    /// Nodes of a cluster that did not answer, and until when they are not asked: each silence costs the leases of other nodes time.
-    resting: HashMap<String, Instant>,
     hash: String,
     text: String,
 }
@@ -65,7 +62,6 @@ impl LeaseClient {
         Self {
             store,
             connections: HashMap::new(),
-            resting: HashMap::new(),
             hash,
             text,
         }
@@ -121,7 +117,8 @@ impl LeaseClient {
         }
     }
 
-    /// Asks a node, unless it is given a rest.
+    /// Asks a node, unless nobody was there when it was last asked, here or by others: each silence costs the leases of other nodes
+    /// time. The janitor of this process asks every node every second.
     fn send(
         &mut self,
         node: &Arc<Node>,
@@ -129,23 +126,17 @@ impl LeaseClient {
         ttl_ms: u64,
         held: &[Held],
     ) -> Result<Value, RedisError> {
-        if self
-            .resting
-            .get(node.name())
-            .is_some_and(|until| *until > Instant::now())
-        {
-            let rule = "the node did not answer the renewal before";
-            return Err(std::io::Error::new(std::io::ErrorKind::TimedOut, rule).into());
+        if node.is_away() {
+            let text = "the node did not answer before";
+            return Err(std::io::Error::new(std::io::ErrorKind::TimedOut, text).into());
         }
         let answer = match self.exchange(node, "EVALSHA", partition, ttl_ms, held) {
             Err(error) if error.code() == Some("NOSCRIPT") => self.exchange(node, "EVAL", partition, ttl_ms, held),
             answer => answer,
         };
-        if let Err(error) = &answer {
+        node.note(&answer);
+        if answer.is_err() {
             self.connections.remove(node.name());
-            if self.store.is_clustered() && breaks_connection(error) {
-                self.resting.insert(node.name().to_owned(), Instant::now() + TIMEOUT);
-            }
         }
         answer
     }

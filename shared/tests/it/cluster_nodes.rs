@@ -438,7 +438,11 @@ async fn a_node_that_dies_takes_its_partitions_and_brings_them_back() {
 
     redis.nodes()[1].restart();
     world.probe.reconnect();
-    let renewed = poll::until("the node to serve again", || async {
+    until_answered("the node to serve again", || {
+        world.store.read_context(lost, &turns[1].taken.context)
+    })
+    .await;
+    let renewed = poll::until("the renewal", || async {
         let mut leases = LeaseClient::new(world.store.clone());
         let held = Held {
             context: turns[1].taken.context.clone(),
@@ -449,10 +453,6 @@ async fn a_node_that_dies_takes_its_partitions_and_brings_them_back() {
     });
     assert!(renewed.await.lost.is_empty());
     let turn = &mut turns[1];
-    until_answered("the store to notice", || {
-        world.store.read_context(lost, &turn.taken.context)
-    })
-    .await;
     assert_eq!(ear.next().await, None);
     assert!(is_done(&turn.emit(&world.store, &["after"]).await));
     for turn in turns {

@@ -177,9 +177,8 @@ impl Cluster {
     async fn read(&self, node: &Arc<Node>) -> Result<Vec<Range>, RedisError> {
         let mut slots = command("CLUSTER");
         slots.arg("SLOTS");
-        let answer = node.query(0, &slots).await;
-        node.note(&answer);
-        let ranges = parse(&answer?, &host_of(node))?;
+        let answer = node.if_there(node.query(0, &slots)).await?;
+        let ranges = parse(&answer, &host_of(node))?;
         // A node that knows of no slots was reset, or is only joining.
         if ranges.is_empty() { Err(unserved()) } else { Ok(ranges) }
     }
@@ -264,17 +263,14 @@ impl Cluster {
                 return Err(error);
             }
         };
-        let answer = node.query(at.lane(), command).await;
-        node.note(&answer);
+        let answer = node.if_there(node.query(at.lane(), command)).await;
         let Err(error) = &answer else { return answer };
         self.doubt(&map, node, error).await;
         // MOVED is said before anything is executed, so this is no repetition.
         let Some(other) = self.redirected(error, node).filter(|other| self.map().has(other)) else {
             return answer;
         };
-        let answer = other.query(at.lane(), command).await;
-        other.note(&answer);
-        answer
+        other.if_there(other.query(at.lane(), command)).await
     }
 
     /// Each command to its node, all nodes at once, the answers in the order of the commands. An error in place of all is one that
@@ -299,8 +295,7 @@ impl Cluster {
             .zip(&parts)
             .filter(|(_, (places, _))| !places.is_empty());
         let answered = join_all(asked.map(async |(node, (places, pipeline))| {
-            let answer = via.send(node, pipeline, places.len()).await;
-            node.note(&answer);
+            let answer = node.if_there(via.send(node, pipeline, places.len())).await;
             (node, places, answer)
         }))
         .await;

@@ -3,17 +3,24 @@
 //! opens another.
 
 use std::sync::RwLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionInfo, Pipeline, RedisError, Value};
 
 use super::super::StoreError;
+use super::super::clock::millis;
 use super::super::error::breaks_connection;
+use crate::platform::clock;
 
 /// How many multiplexed connections carry the scripts. Two: one alone is bound by the single task that parses its replies.
 const LANES: usize = 2;
+
+/// How often a node that is away is tried.
+const TRY: Duration = Duration::from_millis(250);
+/// How long a try may take.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What the nodes of a process have in common.
 #[derive(Debug, Clone, Copy)]
@@ -22,6 +29,8 @@ pub(in super::super) struct NodeOptions {
     pub(super) timeout: Duration,
     /// Most exclusive connections.
     pub(super) pool_size: usize,
+    /// Whether there may be others.
+    pub(super) clustered: bool,
 }
 
 /// The connections of a process to one node.
@@ -31,8 +40,17 @@ pub(in super::super) struct Node {
     lanes: Vec<Lane>,
     timeout: Duration,
     pool: deadpool_redis::Pool,
-    /// Whether the last call found nobody there. Only kept for nodes of a cluster.
-    away: AtomicBool,
+    away: Away,
+}
+
+/// Whether the last call found nobody there. Only kept for the nodes of a cluster: others go on meanwhile, and must not wait for
+/// this one.
+#[derive(Default)]
+struct Away {
+    kept: bool,
+    now: AtomicBool,
+    /// When it was last tried all the same (boot clock ms).
+    tried: AtomicU64,
 }
 
 /// One multiplexed connection that is opened when it is needed.
@@ -70,7 +88,10 @@ impl Node {
             lanes: (0..LANES).map(|_| Lane::default()).collect(),
             timeout: options.timeout,
             pool,
-            away: AtomicBool::new(false),
+            away: Away {
+                kept: options.clustered,
+                ..Away::default()
+            },
         })
     }
 
@@ -85,20 +106,43 @@ impl Node {
 
     /// Whether nobody was there when it was last asked.
     pub(in super::super) fn is_away(&self) -> bool {
-        self.away.load(Ordering::Relaxed)
+        self.away.now.load(Ordering::Relaxed)
     }
 
     /// Keeps what an answer says about the node.
-    pub(super) fn note<T>(&self, answer: &Result<T, RedisError>) {
+    pub(in super::super) fn note<T>(&self, answer: &Result<T, RedisError>) {
         match answer {
-            Err(error) if breaks_connection(error) => self.set_away(),
-            _ if self.is_away() => self.away.store(false, Ordering::Relaxed),
+            Err(error) if breaks_connection(error) => self.away.now.store(self.away.kept, Ordering::Relaxed),
+            _ if self.is_away() => self.away.now.store(false, Ordering::Relaxed),
             _ => {}
         }
     }
 
-    pub(in super::super) fn set_away(&self) {
-        self.away.store(true, Ordering::Relaxed);
+    /// Makes a call of this node. While it is away only one is made now and then, for a second at the most; all others fail at once.
+    pub(super) async fn if_there<T>(&self, call: impl Future<Output = Result<T, RedisError>>) -> Result<T, RedisError> {
+        let late = |text| RedisError::from(std::io::Error::new(std::io::ErrorKind::TimedOut, text));
+        let answer = if !self.is_away() {
+            call.await
+        } else if self.may_try() {
+            let tried = tokio::time::timeout(PATIENCE, call).await;
+            tried.unwrap_or_else(|_late| Err(late("the node still does not answer")))
+        } else {
+            return Err(late("the node did not answer before"));
+        };
+        self.note(&answer);
+        answer
+    }
+
+    fn may_try(&self) -> bool {
+        let now = millis(clock::boottime());
+        let last = self.away.tried.load(Ordering::Relaxed);
+        let due = now.saturating_sub(last) >= millis(TRY);
+        let set = || {
+            self.away
+                .tried
+                .compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed)
+        };
+        due && set().is_ok()
     }
 
     async fn exclusive(&self) -> Result<deadpool_redis::Connection, RedisError> {

@@ -58,11 +58,11 @@ pub(super) async fn open(cluster: &Arc<Cluster>) -> Result<(Ear, Mouth), RedisEr
     let opened = join_all(map.nodes().iter().map(|node| connect(node, sender.clone()))).await;
     let (mut connections, mut missing, mut failure) = (Vec::new(), Vec::new(), None);
     for (node, connection) in map.nodes().iter().zip(opened) {
+        node.note(&connection);
         match connection {
             Ok(connection) => connections.push((Arc::clone(node), connection)),
             Err(error) => {
                 cluster.doubt(&map, node, &error).await;
-                node.set_away();
                 missing.push(Arc::clone(node));
                 failure = Some(error);
             }
