@@ -15,13 +15,13 @@ use crate::scenes::{self, Break};
 
 #[tokio::test]
 async fn a_conversation_survives_a_crash_a_cancel_and_its_retention_in_cluster_mode() {
-    conversations(&World::on(RedisServer::start_cluster_node()).await).await;
+    Box::pin(conversations(&World::on(RedisServer::start_cluster_node()).await)).await;
 }
 
 #[tokio::test]
 async fn a_conversation_survives_a_crash_a_cancel_and_its_retention_on_three_nodes() {
     let redis = RedisCluster::start(3);
-    conversations(&World::spread(&redis).await).await;
+    Box::pin(conversations(&World::spread(&redis).await)).await;
 }
 
 async fn conversations(world: &World) {
