@@ -25,7 +25,7 @@ impl Store {
     /// [`StoreError`]; callers may ignore it, the janitor rings within a second.
     pub async fn ring_all(&self, pool: &str, partitions: &[(Partition, u64)]) -> Result<(), StoreError> {
         // Bells are hints: nobody waits for a node that is away.
-        if self.link().node(At::Bell).is_ok_and(|node| node.is_away()) {
+        if self.is_clustered() && self.link().node(At::Bell).is_ok_and(|node| node.is_away()) {
             return Err(StoreError::Unavailable(unserved()));
         }
         let mut ring = command("ZADD");
