@@ -1,6 +1,7 @@
 //! Which Redis node a command goes to: the only one, or in a Redis Cluster the one that serves its partition.
 
 mod cluster;
+mod map;
 mod node;
 mod slots;
 
@@ -9,14 +10,15 @@ use std::time::Duration;
 
 use redis::{Cmd, ConnectionInfo, IntoConnectionInfo, Pipeline, RedisError, Value};
 
-pub(super) use cluster::{Cluster, Map};
+pub(super) use cluster::Cluster;
+pub(super) use map::Map;
 pub(super) use node::Node;
 pub(super) use slots::unserved;
 
 use super::keys::Keys;
 use super::{Store, StoreError};
 use crate::ids::Partition;
-use cluster::Slots;
+use map::Slots;
 use node::NodeOptions;
 
 /// How to reach Redis.

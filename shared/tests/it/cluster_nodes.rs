@@ -73,6 +73,7 @@ async fn partitions_lie_evenly_on_the_nodes_and_what_spans_them_is_put_together(
         scope: relevo_shared::ids::ScopeKey::of("", ""),
         context: None,
         state,
+        since: None,
     };
     let (mut seen, mut after) = (Vec::new(), None);
     loop {
@@ -319,6 +320,7 @@ async fn slots_move_under_traffic_and_nothing_is_lost() {
         scope: relevo_shared::ids::ScopeKey::of("", ""),
         context: None,
         state: Some(TaskState::Completed),
+        since: None,
     };
     let listed = poll::until("the listing", || world.store.list_tasks(&filter, None, 1)).await;
     assert_eq!(listed.total, turns.len() as u64);
@@ -473,6 +475,7 @@ fn all() -> ListFilter {
         scope: relevo_shared::ids::ScopeKey::of("", ""),
         context: None,
         state: None,
+        since: None,
     }
 }
 

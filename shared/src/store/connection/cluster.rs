@@ -4,7 +4,6 @@
 //! often than four times a second. A call that met such an answer fails, and its caller repeats it; only after MOVED, which says
 //! that nothing was executed, it is sent to the new node at once.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,34 +13,15 @@ use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
 
 use super::super::StoreError;
+use super::map::{Map, Slots};
 use super::node::{Node, NodeOptions};
 use super::slots::{Range, is_stale, moved_to, parse, unserved};
 use super::{At, Via, command};
-use crate::ids::key_slot;
 
 /// The map is not read more often than this.
 const PACE: Duration = Duration::from_millis(250);
 /// How long reading it may take.
 const PATIENCE: Duration = Duration::from_secs(1);
-
-/// The slots that are used.
-#[derive(Debug)]
-pub(super) struct Slots {
-    /// By partition.
-    pub(super) partitions: Vec<u32>,
-    pub(super) bell: u32,
-    pub(super) layout: u32,
-}
-
-/// Which node serves what, at one moment.
-pub(in super::super) struct Map {
-    nodes: Vec<Arc<Node>>,
-    partitions: Vec<Option<usize>>,
-    bell: Option<usize>,
-    layout: Option<usize>,
-    /// How many slots have a node.
-    served: u32,
-}
 
 /// The nodes of a cluster.
 pub(in super::super) struct Cluster {
@@ -54,52 +34,6 @@ pub(in super::super) struct Cluster {
     asked: Mutex<Option<Instant>>,
 }
 
-impl Map {
-    /// The node of a place.
-    pub(in super::super) fn node(&self, at: At) -> Result<&Arc<Node>, RedisError> {
-        self.index(at).and_then(|n| self.nodes.get(n)).ok_or_else(unserved)
-    }
-
-    fn index(&self, at: At) -> Option<usize> {
-        match at {
-            At::Partition(partition) => self.partitions.get(usize::from(partition.0)).copied().flatten(),
-            At::Bell => self.bell,
-            At::Layout => self.layout,
-            At::Any => Some(self.nodes.iter().position(|node| !node.is_away()).unwrap_or(0)),
-        }
-    }
-
-    fn has(&self, node: &Arc<Node>) -> bool {
-        self.nodes.iter().any(|known| Arc::ptr_eq(known, node))
-    }
-
-    /// Every primary that serves slots.
-    pub(in super::super) fn nodes(&self) -> &[Arc<Node>] {
-        &self.nodes
-    }
-
-    /// Whether all slots have a node.
-    pub(in super::super) fn is_whole(&self) -> bool {
-        self.served == 16_384
-    }
-
-    /// Whether both say the same, in whatever order.
-    fn is_like(&self, other: &Self) -> bool {
-        let names = |map: &Self| {
-            map.nodes
-                .iter()
-                .map(|node| node.name().to_owned())
-                .collect::<BTreeSet<_>>()
-        };
-        let owners = |map: &Self| {
-            let used = map.partitions.iter().chain([&map.bell, &map.layout]);
-            let name = |n: &Option<usize>| Some(map.nodes.get((*n)?)?.name().to_owned());
-            used.map(name).collect::<Vec<_>>()
-        };
-        names(self) == names(other) && owners(self) == owners(other)
-    }
-}
-
 impl Cluster {
     /// Reads the map of the cluster that `seed` belongs to.
     pub(super) async fn open(
@@ -108,19 +42,12 @@ impl Cluster {
         options: NodeOptions,
         slots: Slots,
     ) -> Result<Self, StoreError> {
-        let empty = Map {
-            nodes: Vec::new(),
-            partitions: Vec::new(),
-            bell: None,
-            layout: None,
-            served: 0,
-        };
         let cluster = Self {
             info,
             seed,
             options,
             slots,
-            map: watch::Sender::new(Arc::new(empty)),
+            map: watch::Sender::new(Arc::new(Map::default())),
             asked: Mutex::default(),
         };
         let read = cluster
@@ -157,7 +84,7 @@ impl Cluster {
         };
         let name = addr.to_string();
         let map = self.map();
-        if let Some(known) = map.nodes.iter().chain([&self.seed]).find(|node| node.name() == name) {
+        if let Some(known) = map.nodes().iter().chain([&self.seed]).find(|node| node.name() == name) {
             return Ok(Arc::clone(known));
         }
         Ok(Arc::new(Node::open(&self.info.clone().set_addr(addr), self.options)?))
@@ -198,21 +125,7 @@ impl Cluster {
                 }),
             ));
         }
-        let owner = |slot: u32| {
-            let mut all = owners.iter();
-            all.find(|(range, _)| (range.from..=range.to).contains(&slot))
-                .map(|(_, node)| *node)
-        };
-        Ok(Map {
-            partitions: self.slots.partitions.iter().map(|slot| owner(*slot)).collect(),
-            bell: owner(self.slots.bell),
-            layout: owner(self.slots.layout),
-            served: ranges
-                .iter()
-                .map(|range| (range.to + 1).saturating_sub(range.from))
-                .sum(),
-            nodes,
-        })
+        Ok(Map::of(nodes, &owners, &self.slots))
     }
 
     /// Reads the map anew because `seen` seems to be out of date, unless another caller has done so meanwhile.
@@ -226,7 +139,7 @@ impl Cluster {
         let Ok(Ok(ranges)) = read else { return };
         match self.chart(&ranges) {
             Ok(map) if !map.is_like(seen) => {
-                let nodes: Vec<&str> = map.nodes.iter().map(|node| node.name()).collect();
+                let nodes: Vec<&str> = map.nodes().iter().map(|node| node.name()).collect();
                 tracing::info!(?nodes, "the slots of redis lie elsewhere than before");
                 self.map.send_replace(Arc::new(map));
             }
@@ -241,7 +154,7 @@ impl Cluster {
         {
             return Ok(ranges);
         }
-        let all = seen.nodes.iter().chain([&self.seed]);
+        let all = seen.nodes().iter().chain([&self.seed]);
         select_ok(all.map(|node| Box::pin(self.read(node))))
             .await
             .map(|(ranges, _)| ranges)
@@ -282,7 +195,7 @@ impl Cluster {
     ) -> Result<Vec<Result<Value, RedisError>>, RedisError> {
         let map = self.map();
         let mut answers: Vec<Result<Value, RedisError>> = commands.iter().map(|_| Err(unserved())).collect();
-        let mut parts: Vec<(Vec<usize>, Pipeline)> = map.nodes.iter().map(|_| Default::default()).collect();
+        let mut parts: Vec<(Vec<usize>, Pipeline)> = map.nodes().iter().map(|_| Default::default()).collect();
         for (place, (at, command)) in commands.into_iter().enumerate() {
             if let Some((places, pipeline)) = map.index(at).and_then(|n| parts.get_mut(n)) {
                 places.push(place);
@@ -290,7 +203,7 @@ impl Cluster {
             }
         }
         let asked = map
-            .nodes
+            .nodes()
             .iter()
             .zip(&parts)
             .filter(|(_, (places, _))| !places.is_empty());
@@ -335,16 +248,5 @@ fn host_of(node: &Node) -> String {
     match node.client().get_connection_info().addr() {
         ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host.clone(),
         _ => "127.0.0.1".to_owned(),
-    }
-}
-
-impl Slots {
-    /// Of the tags of partitions, of the bells and of the layout.
-    pub(super) fn of<'a>(tags: impl Iterator<Item = &'a str>, layout: &str) -> Self {
-        Self {
-            partitions: tags.map(key_slot).collect(),
-            bell: key_slot(super::super::keys::BELL_TAG),
-            layout: key_slot(layout),
-        }
     }
 }
