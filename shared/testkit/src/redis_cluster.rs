@@ -30,15 +30,8 @@ impl RedisCluster {
     /// The same with other settings.
     #[track_caller]
     pub fn start_with(nodes: usize, settings: &RedisBuilder) -> Self {
-        let node = |_| {
-            let node = settings.clone().cluster_member();
-            let node = node
-                .setting("cluster-require-full-coverage", "no")
-                .setting("cluster-node-timeout", "2000");
-            Arc::new(node.start())
-        };
         let cluster = Self {
-            nodes: (0..nodes).map(node).collect(),
+            nodes: (0..nodes).map(|_| member(settings)).collect(),
         };
         cluster.form();
         cluster
@@ -54,6 +47,33 @@ impl RedisCluster {
         self.nodes.first().expect("a cluster has nodes").url()
     }
 
+    /// Starts a replica of a node, which takes over when that dies. Returns when it has everything.
+    pub fn replica_of(&self, place: usize) -> Arc<RedisServer> {
+        let replica = member(&RedisServer::builder().append_only());
+        let primary = self.node(place);
+        self.meet(&replica);
+        let id = primary.cli(&["CLUSTER", "MYID"]);
+        poll::until_sync("the replica to know its primary", || {
+            replica.try_cli(&["CLUSTER", "REPLICATE", &id]).map(drop)
+        });
+        poll::until_sync("the replica to have everything", || {
+            let info = replica.info("replication");
+            let is = |name, value| info.get(name).is_some_and(|found| found == value);
+            if is("master_link_status", "up") && is("master_sync_in_progress", "0") {
+                Ok(())
+            } else {
+                Err(format!("{info:?}"))
+            }
+        });
+        replica
+    }
+
+    fn meet(&self, node: &RedisServer) {
+        let (addr, bus) = (node.addr().expect("it listens"), node.bus().expect("it has a bus"));
+        let (ip, port) = (addr.ip().to_string(), addr.port().to_string());
+        self.node(0).cli(&["CLUSTER", "MEET", &ip, &port, &bus.to_string()]);
+    }
+
     fn form(&self) {
         let count = self.nodes.len();
         for (place, node) in self.nodes.iter().enumerate() {
@@ -62,12 +82,7 @@ impl RedisCluster {
             // Nodes that begin with the same epoch settle that among themselves, which takes its time.
             node.cli(&["CLUSTER", "SET-CONFIG-EPOCH", &(place + 1).to_string()]);
         }
-        let first = self.nodes.first().expect("a cluster has nodes");
-        for node in self.nodes.iter().skip(1) {
-            let (addr, bus) = (node.addr().expect("it listens"), node.bus().expect("it has a bus"));
-            let (ip, port) = (addr.ip().to_string(), addr.port().to_string());
-            first.cli(&["CLUSTER", "MEET", &ip, &port, &bus.to_string()]);
-        }
+        self.nodes.iter().skip(1).for_each(|node| self.meet(node));
         self.until_whole();
     }
 
@@ -155,4 +170,12 @@ impl RedisCluster {
     fn node(&self, place: usize) -> &RedisServer {
         self.nodes.get(place).expect("the cluster has so many nodes")
     }
+}
+
+fn member(settings: &RedisBuilder) -> Arc<RedisServer> {
+    let node = settings.clone().cluster_member();
+    let node = node
+        .setting("cluster-require-full-coverage", "no")
+        .setting("cluster-node-timeout", "2000");
+    Arc::new(node.start())
 }

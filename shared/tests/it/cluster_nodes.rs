@@ -492,3 +492,39 @@ async fn a_new_node_is_found_when_slots_come_to_it() {
     assert_eq!(owner(&redis, &world.store, partition), 3);
     assert!(!world.store.is_away(partition));
 }
+
+#[tokio::test]
+async fn a_replica_that_takes_over_is_followed_and_its_leases_get_their_grace() {
+    let redis = RedisCluster::start(3);
+    let replica = redis.replica_of(1);
+    let world = World::spread(&redis).await;
+    let mut turn = world.running(&contexts(&world, 1)[1][0]).await;
+    let (task, partition) = (turn.taken.record.task, turn.taken.partition);
+    assert!(is_done(&turn.emit(&world.store, &["before"]).await));
+    world.janitor().pass().await.unwrap();
+    let acknowledged = redis.nodes()[1].cli(&["WAIT", "1", "0"]);
+    assert_eq!(acknowledged, "1");
+    let (mut ear, handle) = world.store.subscriber().await.unwrap();
+    handle.follow(task).await.unwrap();
+
+    redis.nodes()[1].kill();
+    until_answered("the replica to take over", || {
+        world.store.read_context(partition, &turn.taken.context)
+    })
+    .await;
+    assert_eq!(ear.next().await, None);
+    let swept = until_answered("a look", || async {
+        let pools = pools();
+        let swept = world.store.sweep(partition, TTL, 100, true, &pools).await?;
+        Ok(swept.unwrap())
+    })
+    .await;
+    assert!(swept.restarted && swept.grace > swept.now);
+    let (mut ear, handle) = world.store.subscriber().await.unwrap();
+    handle.follow(task).await.unwrap();
+    assert!(is_done(&turn.emit(&world.store, &["after"]).await));
+    assert_eq!(ear.next().await.unwrap().channel, world.store.keys().channel(task));
+    let found = world.store.preflight().await.unwrap();
+    assert_eq!(found.run_ids.len(), 3);
+    assert!(found.run_ids.contains(&replica.info("server")["run_id"]));
+}
