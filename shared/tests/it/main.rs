@@ -11,6 +11,7 @@
 mod acl;
 mod away;
 mod bells;
+mod cluster_away;
 mod cluster_mode;
 mod cluster_nodes;
 mod direct;
