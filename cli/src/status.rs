@@ -55,6 +55,7 @@ fn as_json(overview: &Overview, workers: &[WorkerSeen]) -> serde_json::Value {
     json!({
         "backlog": overview.backlog,
         "behind": overview.behind,
+        "missingPartitions": overview.missing,
         "oldestMs": overview.oldest_ms,
         "workers": workers.collect::<Vec<_>>(),
         "turns": turns.collect::<Vec<_>>(),
@@ -75,6 +76,12 @@ fn as_text(overview: &Overview, workers: &[WorkerSeen], screen: &Screen) -> Resu
         "backlog: {} turns queued or running{behind}{oldest}",
         overview.backlog - overview.behind
     ))?;
+    if overview.missing > 0 {
+        screen.line(&format!(
+            "{} partitions are not counted: their node of Redis is away",
+            overview.missing
+        ))?;
+    }
     screen.line("")?;
     let worker = |worker: &WorkerSeen| {
         let seen = overview.now.saturating_sub(worker.seen);

@@ -87,9 +87,11 @@ impl Janitor {
     /// into one look, in turns, so that none of them keeps the others waiting.
     ///
     /// # Errors
-    /// [`StoreError`] when Redis is away; the next pass goes on.
+    /// [`StoreError`] when Redis is away, or a node of a cluster, whose partitions were left out; the next pass goes on.
     pub async fn pass(&self) -> Result<(), StoreError> {
         let (mut full, mut restarted) = (Vec::new(), false);
+        // Partitions of a cluster that cannot be served now; the others are.
+        let (mut away, mut failure) = (Vec::new(), None);
         for _ in 0..LOOKS {
             // Asked anew each time: while some are worked off, the second is over for the others.
             let fresh = self.store.unswept().await?;
@@ -100,8 +102,18 @@ impl Janitor {
                 .collect();
             full = Vec::new();
             for (partition, go_on) in looks {
+                if away.contains(&partition) || (!away.is_empty() && self.store.is_away(partition)) {
+                    continue;
+                }
                 let looked = self.look_after(partition, go_on).await;
-                let looked = self.unless_unreadable(looked, || "a partition cannot be looked at".to_owned())?;
+                let looked = match self.unless_unreadable(looked, || "a partition cannot be looked at".to_owned()) {
+                    Err(error) if self.store.is_clustered() => {
+                        away.push(partition);
+                        failure = Some(error);
+                        continue;
+                    }
+                    looked => looked?,
+                };
                 let Some(swept) = looked.flatten() else { continue };
                 restarted |= swept.restarted;
                 if swept.due.len() >= BATCH || swept.expired.len() >= BATCH {
@@ -116,7 +128,7 @@ impl Janitor {
             }
             tokio::task::yield_now().await;
         }
-        Ok(())
+        failure.map_or(Ok(()), Err)
     }
 
     async fn look_after(&self, partition: Partition, go_on: bool) -> Result<Option<Swept>, StoreError> {
@@ -142,7 +154,7 @@ impl Janitor {
         };
         self.metrics.restarted("fit");
         tracing::warn!(
-            run_id = found.run_id,
+            run_id = found.run_ids.join(" "),
             "redis is another server than before, or was restarted"
         );
         found.log();

@@ -19,6 +19,7 @@ mod leases;
 mod listing;
 mod metrics;
 mod overview;
+mod preflight;
 mod reference;
 mod retention;
 mod script;
@@ -35,7 +36,7 @@ mod workspace;
 pub use bell::BellWaiter;
 pub use clock::{RedisClock, millis};
 pub use close::CloseTask;
-pub use connection::{ConnectOptions, Preflight};
+pub use connection::ConnectOptions;
 pub use dead::DeadTurn;
 pub use doorbell::Doorbell;
 pub use error::{Retry, StoreError};
@@ -46,6 +47,7 @@ pub use leases::{Held, LeaseClient, Renewed};
 pub use listing::{ListFilter, Listed};
 pub use metrics::StoreMetrics;
 pub use overview::{Overview, RunningTurn};
+pub use preflight::Preflight;
 pub use reference::{keys_table, scripts_table};
 pub use retention::Keep;
 pub use script::{SCRIPTS, ScriptText};
@@ -92,7 +94,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`]: unreachable, or a reason why this Redis must not be used.
     pub async fn connect(options: &ConnectOptions, metrics: StoreMetrics) -> Result<Self, StoreError> {
-        let store = Self::open(options, metrics)?;
+        let store = Self::open(options, metrics).await?;
         store.preflight().await?.log();
         store.agree_on_layout().await?;
         Ok(store)
@@ -103,18 +105,18 @@ impl Store {
     /// # Errors
     /// [`StoreError`]: unreachable, no cluster has used this Redis, or a reason why it must not be used.
     pub async fn connect_existing(options: &ConnectOptions, metrics: StoreMetrics) -> Result<Self, StoreError> {
-        let store = Self::open(options, metrics)?;
+        let store = Self::open(options, metrics).await?;
         store.preflight().await?;
         store.find_layout().await?;
         Ok(store)
     }
 
-    fn open(options: &ConnectOptions, metrics: StoreMetrics) -> Result<Self, StoreError> {
+    async fn open(options: &ConnectOptions, metrics: StoreMetrics) -> Result<Self, StoreError> {
         let layout = Layout::new(options.partitions).map_err(|source| StoreError::Refused {
             rule: source.to_string(),
         })?;
-        let link = Link::open(options)?;
         let keys = Keys::new(&options.prefix, layout)?;
+        let link = Link::open(options, &keys).await?;
         Ok(Self {
             inner: Arc::new(Inner {
                 link,

@@ -1,12 +1,15 @@
 //! The cluster under measurement, and what its processes use.
 
 use std::fs;
+use std::sync::Arc;
 
-use relevo_testkit::{Process, Ready, RedisServer, binary};
+use relevo_testkit::{Process, Ready, RedisCluster, RedisServer, binary};
 
-/// One gateway, one worker, one Redis.
+/// One gateway, one worker, one Redis or several nodes of a Redis Cluster.
 pub struct Machine {
-    pub redis: RedisServer,
+    /// The first, of several.
+    pub redis: Arc<RedisServer>,
+    pub nodes: Vec<Arc<RedisServer>>,
     pub gateway: Process,
     pub worker: Process,
     pub ready: Ready,
@@ -27,7 +30,16 @@ impl Machine {
     }
 
     pub fn start_with(settings: &[(&str, &str)]) -> Self {
-        let redis = RedisServer::start();
+        Self::start_on(vec![Arc::new(RedisServer::start())], settings)
+    }
+
+    /// On a Redis Cluster, whose nodes keep no files, as the one Redis does not.
+    pub fn start_on_cluster(nodes: usize) -> Self {
+        let cluster = RedisCluster::start_with(nodes, &RedisServer::builder());
+        Self::start_on(cluster.nodes().to_vec(), &[])
+    }
+
+    fn start_on(nodes: Vec<Arc<RedisServer>>, settings: &[(&str, &str)]) -> Self {
         let base = [
             ("RELEVO_LOG_LEVEL", "warn"),
             ("RELEVO_GATEWAY_LISTEN", "127.0.0.1:0"),
@@ -35,6 +47,7 @@ impl Machine {
             ("RELEVO_WORKER_SLOTS", "1024"),
         ];
         let settings: Vec<(&str, &str)> = base.iter().chain(settings).copied().collect();
+        let redis = Arc::clone(&nodes[0]);
         let url = redis.url();
         let start = |name| Process::spawn_with_ready_file(binary(name), &["--redis", &url], &settings);
         let (gateway, worker) = (start("relevo-gateway"), start("relevo-worker"));
@@ -42,6 +55,7 @@ impl Machine {
         worker.wait_ready();
         Self {
             redis,
+            nodes,
             gateway,
             worker,
             ready,
@@ -52,11 +66,16 @@ impl Machine {
         format!("http://{}", self.ready.listen.unwrap())
     }
 
+    /// What each node has used so far.
+    pub fn used_by_nodes(&self) -> Vec<f64> {
+        self.nodes.iter().map(|node| cpu(node.pid())).collect()
+    }
+
     pub fn used(&self) -> Used {
         Used {
             gateway: cpu(self.gateway.pid()),
             worker: cpu(self.worker.pid()),
-            redis: cpu(self.redis.pid()),
+            redis: self.nodes.iter().map(|node| cpu(node.pid())).sum(),
             driver: cpu(std::process::id()),
         }
     }

@@ -1,6 +1,6 @@
 //! `make bench`: what a turn costs and how fast turns go, beside the floor of Redis and of HTTP, all in one run.
 //!
-//! One gateway, one worker, one Redis and the load driver share the machine: compare the figures of one run with each other.
+//! One gateway, one worker, one Redis (or three) and the load driver share the machine: compare the figures of one run with each other.
 //! The report goes to stdout as Markdown and to a file as JSON.
 
 #![allow(
@@ -25,6 +25,7 @@ mod idle;
 mod listing;
 mod machine;
 mod neighbours;
+mod nodes;
 mod redis;
 mod rounds;
 mod table;
@@ -49,6 +50,8 @@ enum Part {
     Idle,
     /// Pages of ListTasks.
     Listing,
+    /// One Redis and a Redis Cluster of three.
+    Nodes,
 }
 
 #[derive(Debug, Parser)]
@@ -101,6 +104,9 @@ async fn run(flags: &Flags) {
     }
     if wanted(Part::Listing) {
         keep("listing", listing::run(&Machine::start(), flags.tasks).await);
+    }
+    if wanted(Part::Nodes) {
+        keep("nodes", nodes::run(length).await);
     }
     std::fs::write(&flags.json, format!("{:#}\n", Value::Object(all))).expect("the report can be written");
     println!("as JSON: {}", flags.json.display());

@@ -13,7 +13,7 @@ use std::time::Duration;
 use relevo_loadtest::client::Client;
 use relevo_shared::ids::{ContextKey, Layout, Partition, ScopeKey, TaskId, TurnId};
 use relevo_shared::store::Keys;
-use relevo_testkit::{FaultProxy, Process, Ready, RedisBuilder, RedisServer, Scratch, binary, poll};
+use relevo_testkit::{FaultProxy, Process, Ready, RedisBuilder, RedisCluster, RedisServer, Scratch, binary, poll};
 
 use crate::resp::Resp;
 
@@ -91,6 +91,7 @@ pub struct Setup {
     gateways: usize,
     workers: usize,
     redis: RedisBuilder,
+    nodes: Option<usize>,
     settings: Vec<(String, String)>,
     config: String,
     prepare: Vec<Vec<String>>,
@@ -109,6 +110,12 @@ impl Setup {
 
     pub fn redis(mut self, redis: RedisBuilder) -> Self {
         self.redis = redis;
+        self
+    }
+
+    /// On a Redis Cluster of so many nodes.
+    pub fn nodes(mut self, count: usize) -> Self {
+        self.nodes = Some(count);
         self
     }
 
@@ -132,8 +139,15 @@ impl Setup {
     }
 
     pub async fn start(self) -> Cluster {
-        let redis = self.redis.start();
-        let resp = Resp::new(redis.socket());
+        let (redis, nodes) = match self.nodes {
+            None => (Arc::new(self.redis.start()), None),
+            Some(count) => {
+                let nodes = RedisCluster::start_with(count, &self.redis);
+                (Arc::clone(&nodes.nodes()[0]), Some(nodes))
+            }
+        };
+        let all = nodes.as_ref().map_or(std::slice::from_ref(&redis), RedisCluster::nodes);
+        let resp = Resp::new(all.iter().map(|node| node.socket()));
         for command in &self.prepare {
             resp.ask(&command.iter().map(String::as_str).collect::<Vec<_>>());
         }
@@ -150,6 +164,7 @@ impl Setup {
             started: 0,
             resp,
             redis,
+            nodes,
             _files: files,
         };
         let url = cluster.redis.url();
@@ -195,7 +210,9 @@ pub struct Cluster {
     config: String,
     started: usize,
     resp: Resp,
-    pub redis: RedisServer,
+    /// The first, of several nodes.
+    pub redis: Arc<RedisServer>,
+    nodes: Option<RedisCluster>,
     _files: Scratch,
 }
 
@@ -206,6 +223,7 @@ impl Cluster {
             gateways: 2,
             workers: 3,
             redis: RedisServer::builder().append_only(),
+            nodes: None,
             settings: SETTINGS
                 .map(|(name, value)| (name.to_owned(), value.to_owned()))
                 .to_vec(),
@@ -271,6 +289,34 @@ impl Cluster {
     /// A client of all gateways, in their order.
     pub fn client(&self) -> Client {
         Client::new(self.urls()).unwrap()
+    }
+
+    /// The nodes of its Redis Cluster.
+    pub fn nodes(&self) -> &RedisCluster {
+        self.nodes.as_ref().unwrap()
+    }
+
+    /// The node that holds the bells.
+    pub fn node_of_bells(&self) -> usize {
+        self.nodes().owner(&self.keys.bell("default"))
+    }
+
+    /// A name of a context whose partition lies on a node; another for each `n`.
+    pub fn context_on(&self, node: usize, n: usize) -> String {
+        let names = (0..).map(|n| format!("on-{n}"));
+        let mut there = names.filter(|name| {
+            let (key, partition) = Self::place(name);
+            let slot = self
+                .resp
+                .text(&["CLUSTER", "KEYSLOT", &self.keys.context(partition, &key)]);
+            slot.parse::<usize>().unwrap() * self.nodes().nodes().len() / 16_384 == node
+        });
+        there.nth(n).unwrap()
+    }
+
+    /// The key that a partition has first, for moving its slot.
+    pub fn meta(&self, partition: u16) -> String {
+        self.keys.meta(Partition(partition))
     }
 
     fn place(context: &str) -> (ContextKey, Partition) {
@@ -391,7 +437,7 @@ impl Cluster {
 
     /// What turns have left in Redis.
     pub fn left(&self) -> String {
-        self.resp.ask(&["EVAL", LEFT, "0"]).join("\n")
+        self.resp.ask_all(&["EVAL", LEFT, "0"]).join("\n")
     }
 
     fn logs(&self) -> String {

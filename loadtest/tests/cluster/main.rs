@@ -20,6 +20,7 @@ mod fixture;
 mod kills;
 mod load;
 mod lost;
+mod nodes;
 mod points;
 mod repeats;
 mod resp;

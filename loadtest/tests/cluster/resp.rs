@@ -6,35 +6,57 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::{io, iter};
 
+/// The nodes of a Redis; whichever serves a key answers.
+pub struct Resp(Vec<Node>);
+
 /// One connection, opened when it is needed and again after Redis was restarted.
-pub struct Resp {
+struct Node {
     socket: PathBuf,
     connection: Mutex<Option<BufReader<UnixStream>>>,
 }
 
 impl Resp {
-    pub fn new(socket: PathBuf) -> Self {
-        Self {
+    pub fn new(sockets: impl IntoIterator<Item = PathBuf>) -> Self {
+        let node = |socket| Node {
             socket,
             connection: Mutex::new(None),
-        }
+        };
+        Self(sockets.into_iter().map(node).collect())
     }
 
     /// The reply as its texts in order, however they are nested; nothing for nil.
     pub fn ask(&self, command: &[&str]) -> Vec<String> {
-        let mut connection = self.connection.lock().unwrap();
-        // A connection of before a restart fails at once, and these commands may be repeated.
-        let kept = connection.as_mut().and_then(|open| exchange(open, command).ok());
-        let reply = kept.unwrap_or_else(|| {
-            let stream = UnixStream::connect(&self.socket).unwrap();
-            exchange(connection.insert(BufReader::new(stream)), command).unwrap()
-        });
-        reply.unwrap_or_else(|error| panic!("{command:?}: {error}"))
+        let mut answer = Err(String::from("there is no node"));
+        for node in &self.0 {
+            answer = node.ask(command);
+            if !matches!(&answer, Err(error) if error.starts_with("MOVED")) {
+                break;
+            }
+        }
+        answer.unwrap_or_else(|error| panic!("{command:?}: {error}"))
+    }
+
+    /// The same of every node.
+    pub fn ask_all(&self, command: &[&str]) -> Vec<String> {
+        let all = self.0.iter().flat_map(|node| node.ask(command).unwrap());
+        all.collect()
     }
 
     /// The only text of a reply; empty for nil.
     pub fn text(&self, command: &[&str]) -> String {
         self.ask(command).concat()
+    }
+}
+
+impl Node {
+    fn ask(&self, command: &[&str]) -> Result<Vec<String>, String> {
+        let mut connection = self.connection.lock().unwrap();
+        // A connection of before a restart fails at once, and these commands may be repeated.
+        let kept = connection.as_mut().and_then(|open| exchange(open, command).ok());
+        kept.unwrap_or_else(|| {
+            let stream = UnixStream::connect(&self.socket).unwrap();
+            exchange(connection.insert(BufReader::new(stream)), command).unwrap()
+        })
     }
 }
 

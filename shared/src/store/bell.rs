@@ -5,13 +5,10 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{RedisError, Value};
 
-use super::connection::command;
+use super::connection::{At, Via, command, unserved};
 use super::script::{Args, Name, text};
 use super::{Store, StoreError};
 use crate::ids::Partition;
-
-/// Bells live in one slot of their own; all go over one connection.
-const LANE: usize = 1;
 
 impl Store {
     /// Says that a partition holds an undelivered turn. `now` is Redis ms: the oldest is answered first.
@@ -27,19 +24,25 @@ impl Store {
     /// # Errors
     /// [`StoreError`]; callers may ignore it, the janitor rings within a second.
     pub async fn ring_all(&self, pool: &str, partitions: &[(Partition, u64)]) -> Result<(), StoreError> {
+        // Bells are hints: nobody waits for a node that is away.
+        if self.is_clustered() && self.link().node(At::Bell).is_ok_and(|node| node.is_away()) {
+            return Err(StoreError::Unavailable(unserved()));
+        }
         let mut ring = command("ZADD");
         ring.arg(self.keys().bell(pool)).arg("NX");
         for (partition, since) in partitions {
             ring.arg(since).arg(partition.0);
         }
-        match self.one("ZADD", LANE, &ring).await {
+        match self.one("ZADD", At::Bell, &ring).await {
             // A full Redis refuses the plain command, but accepted turns must go on: they are what frees memory.
             Err(error) if error.is_full() => {
                 let mut args = Args::new();
                 for (partition, since) in partitions {
                     args.number(*since).number(u64::from(partition.0));
                 }
-                let rung = self.run_on(Name::Ring, LANE, &self.keys().bell(pool), &args).await?;
+                let rung = self
+                    .run_on(Name::Ring, At::Bell, &self.keys().bell(pool), &args)
+                    .await?;
                 if rung.tag == "RUNG" {
                     Ok(())
                 } else {
@@ -57,7 +60,7 @@ impl Store {
     pub async fn answer_bell(&self, pool: &str) -> Result<Option<Partition>, StoreError> {
         let mut pop = command("ZPOPMIN");
         pop.arg(self.keys().bell(pool));
-        let value = self.one("ZPOPMIN", LANE, &pop).await?;
+        let value = self.one("ZPOPMIN", At::Bell, &pop).await?;
         Ok(member(&value, 0).filter(|p| p.0 < self.partitions()))
     }
 
@@ -67,6 +70,35 @@ impl Store {
             store: self.clone(),
             connection: None,
         }
+    }
+
+    /// The partitions that hold turns of these pools, waiting or running, as far as their nodes answer: what a worker goes by while
+    /// the node of the bells is away.
+    ///
+    /// # Errors
+    /// [`StoreError`] when no node answers.
+    pub async fn without_bells(&self, pools: &[String]) -> Result<Vec<(String, Partition)>, StoreError> {
+        let (mut asked, mut commands) = (Vec::new(), Vec::new());
+        for partition in self.keys().layout().all() {
+            for pool in pools {
+                for suffix in ["", ":first", ":last"] {
+                    let mut length = command("XLEN");
+                    length.arg(self.keys().queue(partition, pool, suffix));
+                    commands.push((At::Partition(partition), length));
+                    asked.push((pool, partition));
+                }
+            }
+        }
+        let lengths = self.answered("XLEN", Via::Exclusive, commands).await?;
+        let filled = |length: &Option<Value>| matches!(length, Some(Value::Int(1..)));
+        let mut found: Vec<(String, Partition)> = asked
+            .into_iter()
+            .zip(lengths)
+            .filter(|(_, length)| filled(length))
+            .map(|((pool, partition), _)| (pool.clone(), partition))
+            .collect();
+        found.dedup();
+        Ok(found)
     }
 }
 
@@ -91,8 +123,9 @@ impl BellWaiter {
     pub async fn wait(&mut self, pools: &[String], limit: Duration) -> Result<Option<(String, Partition)>, StoreError> {
         let keys: Vec<String> = pools.iter().map(|pool| self.store.keys().bell(pool)).collect();
         let answer = self.wait_once(&keys, limit).await;
-        if answer.is_err() {
+        if let Err(error) = &answer {
             self.connection = None;
+            self.store.link().doubt(At::Bell, error).await;
         }
         let value = answer.map_err(|source| StoreError::from_redis("BZPOPMIN", source))?;
         let Some(partition) = member(&value, 1).filter(|p| p.0 < self.store.partitions()) else {
@@ -106,7 +139,7 @@ impl BellWaiter {
         // Taken out while it waits: a wait that is given up must not leave its reply to the next one.
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
-            None => self.store.link().dedicated(limit).await?,
+            None => self.store.link().node(At::Bell)?.dedicated(limit).await?,
         };
         let mut pop = command("BZPOPMIN");
         pop.arg(keys).arg(limit.as_secs_f64());

@@ -1,23 +1,30 @@
-//! Connections: a few multiplexed ones that every hot script is pipelined over, and a pool of exclusive ones for what must not
-//! hold up others. The library's own retries are off; a connection that broke or timed out is dropped, and the next call opens
-//! another.
+//! Which Redis node a command goes to: the only one, or in a Redis Cluster the one that serves its partition.
 
-use std::sync::RwLock;
+mod cluster;
+mod map;
+mod node;
+mod slots;
+
+use std::sync::Arc;
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, IntoConnectionInfo, Pipeline, RedisError, Value};
+use redis::{Cmd, ConnectionInfo, IntoConnectionInfo, Pipeline, RedisError, Value};
 
-use super::error::breaks_connection;
+pub(super) use cluster::Cluster;
+pub(super) use map::Map;
+pub(super) use node::Node;
+pub(super) use slots::unserved;
+
+use super::keys::Keys;
 use super::{Store, StoreError};
-
-/// How many multiplexed connections carry the scripts. Two: one alone is bound by the single task that parses its replies.
-const LANES: usize = 2;
+use crate::ids::Partition;
+use map::Slots;
+use node::NodeOptions;
 
 /// How to reach Redis.
 #[derive(Clone)]
 pub struct ConnectOptions {
-    /// `redis://`, `rediss://` or `unix://`.
+    /// `redis://`, `rediss://` or `unix://`; of a cluster, any node.
     pub url: String,
     /// ACL user.
     pub username: Option<String>,
@@ -29,7 +36,7 @@ pub struct ConnectOptions {
     pub partitions: u32,
     /// How long a reply may take.
     pub timeout: Duration,
-    /// Most exclusive connections.
+    /// Most exclusive connections per node.
     pub pool_size: usize,
 }
 
@@ -41,165 +48,147 @@ impl std::fmt::Debug for ConnectOptions {
     }
 }
 
-/// The connections of a process.
-pub(super) struct Link {
-    client: Client,
-    lanes: Vec<Lane>,
-    timeout: Duration,
-    pool: deadpool_redis::Pool,
+/// What a command is about, and so where it goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum At {
+    Partition(Partition),
+    /// Bells and the registry of workers, which live in one slot of their own.
+    Bell,
+    /// The key of the layout.
+    Layout,
+    /// No key: any node knows.
+    Any,
 }
 
-/// One multiplexed connection that is opened when it is needed.
-#[derive(Default)]
-struct Lane {
-    open: RwLock<Option<(u64, MultiplexedConnection)>>,
-    opening: tokio::sync::Mutex<u64>,
+impl At {
+    /// Which multiplexed connection of its node carries it. All bells go over one.
+    pub(super) fn lane(self) -> usize {
+        match self {
+            Self::Partition(partition) => usize::from(partition.0),
+            Self::Bell => 1,
+            Self::Layout | Self::Any => 0,
+        }
+    }
+}
+
+/// What several commands go over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Via {
+    /// The connection of the scripts.
+    Lane,
+    /// One of their own: big reads must not hold up the scripts.
+    Exclusive,
+}
+
+impl Via {
+    async fn send(self, node: &Node, commands: &Pipeline, count: usize) -> Result<Vec<Value>, RedisError> {
+        match self {
+            Self::Lane => node.pipeline(0, commands, count).await,
+            Self::Exclusive => node.exclusively(commands, count).await,
+        }
+    }
+}
+
+/// The connections of a process.
+pub(super) enum Link {
+    /// A Redis that is no cluster.
+    One(Arc<Node>),
+    Cluster(Arc<Cluster>),
 }
 
 impl Link {
-    pub(super) fn open(options: &ConnectOptions) -> Result<Self, StoreError> {
-        let client = client(options)?;
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(options.timeout))
-            .set_response_timeout(Some(options.timeout));
-        let manager = deadpool_redis::Manager::new_with_config(client.get_connection_info().clone(), config).map_err(
-            |source| StoreError::Command {
-                what: "the redis url",
-                source,
-            },
-        )?;
-        let pool = deadpool_redis::Pool::builder(manager)
-            .max_size(options.pool_size.max(1))
-            .runtime(deadpool_redis::Runtime::Tokio1)
-            .wait_timeout(Some(options.timeout))
-            .create_timeout(Some(options.timeout))
-            .recycle_timeout(Some(options.timeout))
-            .build()
-            .map_err(|error| StoreError::Refused {
-                rule: error.to_string(),
-            })?;
-        let lanes = (0..LANES).map(|_| Lane::default()).collect();
-        Ok(Self {
-            client,
-            lanes,
+    /// Asks whether it is a cluster, and if so of which nodes.
+    pub(super) async fn open(options: &ConnectOptions, keys: &Keys) -> Result<Self, StoreError> {
+        let info = connection_info(options)?;
+        let mut node_options = NodeOptions {
             timeout: options.timeout,
-            pool,
-        })
-    }
-
-    pub(super) fn client(&self) -> &Client {
-        &self.client
-    }
-
-    /// An exclusive connection, for big reads and operator commands.
-    pub(super) async fn exclusive(&self) -> Result<deadpool_redis::Connection, StoreError> {
-        self.pool.get().await.map_err(|error| match error {
-            deadpool_redis::PoolError::Backend(source) => StoreError::from_redis("connect", source),
-            other => StoreError::Unavailable(RedisError::from(std::io::Error::new(
-                std::io::ErrorKind::TimedOut,
-                other.to_string(),
-            ))),
-        })
-    }
-
-    /// A connection of one's own that may block on the server for up to `block`.
-    pub(super) async fn dedicated(&self, block: Duration) -> Result<MultiplexedConnection, RedisError> {
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.timeout))
-            .set_response_timeout(Some(block + self.timeout));
-        self.client.get_multiplexed_async_connection_with_config(&config).await
-    }
-
-    async fn connect(&self) -> Result<MultiplexedConnection, RedisError> {
-        self.dedicated(Duration::ZERO).await
-    }
-
-    fn lane(&self, lane: usize) -> Option<&Lane> {
-        self.lanes.get(lane % self.lanes.len().max(1))
-    }
-
-    async fn connection(&self, lane: &Lane) -> Result<(u64, MultiplexedConnection), RedisError> {
-        if let Some(open) = lane.current() {
-            return Ok(open);
+            pool_size: options.pool_size,
+            clustered: false,
+        };
+        let seed = Arc::new(Node::open(&info, node_options)?);
+        let about = seed.info("cluster").await?;
+        if info_field(&about, "cluster_enabled").as_deref() != Some("1") {
+            return Ok(Self::One(seed));
         }
-        // One caller opens, the others wait for it.
-        let mut generation = lane.opening.lock().await;
-        if let Some(open) = lane.current() {
-            return Ok(open);
+        node_options.clustered = true;
+        let seed = Arc::new(Node::open(&info, node_options)?);
+        let layout = keys.layout();
+        let tags = layout.all().filter_map(|partition| layout.tag(partition));
+        let slots = Slots::of(tags, &keys.layout_key());
+        let cluster = Cluster::open(info, seed, node_options, slots).await?;
+        Ok(Self::Cluster(Arc::new(cluster)))
+    }
+
+    pub(super) fn cluster(&self) -> Option<&Cluster> {
+        match self {
+            Self::One(_) => None,
+            Self::Cluster(cluster) => Some(cluster),
         }
-        let connection = self.connect().await?;
-        *generation += 1;
-        let open = (*generation, connection);
-        lane.set(Some(open.clone()));
-        Ok(open)
+    }
+
+    /// The node of a place.
+    pub(super) fn node(&self, at: At) -> Result<Arc<Node>, RedisError> {
+        match self {
+            Self::One(node) => Ok(Arc::clone(node)),
+            Self::Cluster(cluster) => cluster.map().node(at).map(Arc::clone),
+        }
+    }
+
+    /// Every node that holds data.
+    pub(super) fn nodes(&self) -> Vec<Arc<Node>> {
+        match self {
+            Self::One(node) => vec![Arc::clone(node)],
+            Self::Cluster(cluster) => cluster.map().nodes().to_vec(),
+        }
     }
 
     /// Sends one command.
-    pub(super) async fn query(&self, lane: usize, command: &Cmd) -> Result<Value, RedisError> {
-        let Some(lane) = self.lane(lane) else {
-            return Ok(Value::Nil);
-        };
-        let (generation, mut connection) = self.connection(lane).await?;
-        let answer = connection
-            .send_packed_command(command)
-            .await
-            .and_then(Value::extract_error);
-        if let Err(error) = &answer
-            && breaks_connection(error)
-        {
-            lane.drop_generation(generation);
+    pub(super) async fn query(&self, at: At, command: &Cmd) -> Result<Value, RedisError> {
+        match self {
+            Self::One(node) => node.query(at.lane(), command).await,
+            Self::Cluster(cluster) => cluster.query(at, command).await,
         }
-        answer
     }
 
-    /// Sends several commands in one write; each has its own answer.
-    pub(super) async fn pipeline(
+    /// What was not sent through here met an error: the map of a cluster is read anew if it may be out of date.
+    pub(super) async fn doubt(&self, at: At, error: &RedisError) {
+        let Self::Cluster(cluster) = self else { return };
+        let map = cluster.map();
+        if let Ok(node) = map.node(at) {
+            cluster.doubt(&map, node, error).await;
+        }
+    }
+
+    /// Sends several commands in one write per node; each has its own answer.
+    pub(super) async fn many(
         &self,
-        lane: usize,
-        commands: &Pipeline,
-        count: usize,
-    ) -> Result<Vec<Value>, RedisError> {
-        let Some(lane) = self.lane(lane) else {
-            return Ok(Vec::new());
-        };
-        let (generation, mut connection) = self.connection(lane).await?;
-        let answer = connection.send_packed_commands(commands, 0, count).await;
-        if let Err(error) = &answer
-            && breaks_connection(error)
-        {
-            lane.drop_generation(generation);
-        }
-        answer
-    }
-}
-
-impl Lane {
-    fn current(&self) -> Option<(u64, MultiplexedConnection)> {
-        self.open
-            .read()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .clone()
-    }
-
-    fn set(&self, value: Option<(u64, MultiplexedConnection)>) {
-        *self.open.write().unwrap_or_else(std::sync::PoisonError::into_inner) = value;
-    }
-
-    /// Drops the connection, unless another caller replaced it already.
-    fn drop_generation(&self, generation: u64) {
-        let mut open = self.open.write().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if open.as_ref().is_some_and(|(current, _)| *current == generation) {
-            *open = None;
+        via: Via,
+        commands: Vec<(At, Cmd)>,
+    ) -> Result<Vec<Result<Value, RedisError>>, RedisError> {
+        match self {
+            Self::One(node) => {
+                let count = commands.len();
+                let mut pipeline = Pipeline::with_capacity(count);
+                for (_, command) in commands {
+                    pipeline.add_command(command);
+                }
+                let answers = via.send(node, &pipeline, count).await?;
+                Ok(answers.into_iter().map(Value::extract_error).collect())
+            }
+            Self::Cluster(cluster) => cluster.many(via, commands).await,
         }
     }
 }
 
-fn client(options: &ConnectOptions) -> Result<Client, StoreError> {
-    let wrong = |source| StoreError::Command {
-        what: "the redis url",
-        source,
-    };
-    let info = options.url.as_str().into_connection_info().map_err(wrong)?;
+fn connection_info(options: &ConnectOptions) -> Result<ConnectionInfo, StoreError> {
+    let info = options
+        .url
+        .as_str()
+        .into_connection_info()
+        .map_err(|source| StoreError::Command {
+            what: "the redis url",
+            source,
+        })?;
     let mut settings = info.redis_settings().clone();
     if let Some(username) = &options.username {
         settings = settings.set_username(username);
@@ -208,120 +197,83 @@ fn client(options: &ConnectOptions) -> Result<Client, StoreError> {
         settings = settings.set_password(password);
     }
     let tcp = redis::io::tcp::TcpSettings::default().set_nodelay(true);
-    Client::open(info.set_redis_settings(settings).set_tcp_settings(tcp)).map_err(wrong)
+    Ok(info.set_redis_settings(settings).set_tcp_settings(tcp))
 }
 
-/// What a look at the server found.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Preflight {
-    /// Identity of the running server; another one means a restart or a failover, after which the janitor looks anew.
-    pub run_id: String,
-    /// What works but should be known.
-    pub warnings: Vec<String>,
-}
-
-impl Preflight {
-    /// Tells the log what should be known.
-    pub(crate) fn log(&self) {
-        for warning in &self.warnings {
-            tracing::warn!(warning, "redis");
-        }
+impl Node {
+    /// A section of INFO.
+    pub(super) async fn info(&self, section: &str) -> Result<String, StoreError> {
+        let mut command = command("INFO");
+        command.arg(section);
+        let answer = self.if_there(self.query(0, &command)).await;
+        let value = answer.map_err(|source| StoreError::from_redis("INFO", source))?;
+        redis::from_redis_value(value).map_err(|e| StoreError::corrupt("INFO", e.to_string()))
     }
 }
 
 impl Store {
     /// One answer to one command outside scripts.
-    pub(super) async fn one(&self, what: &'static str, lane: usize, command: &Cmd) -> Result<Value, StoreError> {
+    pub(super) async fn one(&self, what: &'static str, at: At, command: &Cmd) -> Result<Value, StoreError> {
         self.link()
-            .query(lane, command)
+            .query(at, command)
             .await
             .map_err(|source| StoreError::from_redis(what, source))
     }
 
-    /// Many commands over an exclusive connection.
+    /// Many commands over exclusive connections, all of which must be answered.
     pub(super) async fn pipelined(
         &self,
         what: &'static str,
-        pipeline: &Pipeline,
-        count: usize,
+        commands: Vec<(At, Cmd)>,
     ) -> Result<Vec<Value>, StoreError> {
-        // Big reads have a connection to themselves: they must not hold up the scripts.
-        let mut connection = self.link().exclusive().await?;
-        let answer = connection.send_packed_commands(pipeline, 0, count).await;
-        if answer.is_err() {
-            // A connection that broke or timed out must not go back to the pool.
-            drop(deadpool_redis::Connection::take(connection));
-        }
-        answer
-            .and_then(every)
+        let answers = self.link().many(Via::Exclusive, commands).await;
+        answers
+            .and_then(|answers| answers.into_iter().collect())
             .map_err(|source| StoreError::from_redis(what, source))
     }
 
-    /// Checks that this Redis can keep what is promised.
-    ///
-    /// # Errors
-    /// [`StoreError::Refused`] names the rule that it breaks.
-    pub async fn preflight(&self) -> Result<Preflight, StoreError> {
-        let info = self.info("everything").await?;
-        let field = |name: &str| info_field(&info, name);
-        let version = field("redis_version").unwrap_or_default();
-        let major: u32 = version.split('.').next().and_then(|v| v.parse().ok()).unwrap_or(0);
-        let refuse = |rule: String| Err(StoreError::Refused { rule });
-        if major != 0 && major < 7 {
-            return refuse(format!(
-                "redis {version} is too old: 7.0 or later is needed (scripts declare their flags)"
-            ));
-        }
-        if field("role").is_some_and(|role| role != "master") {
-            return refuse("this redis is a replica: connect to the primary".to_owned());
-        }
-        let mut warnings = Vec::new();
-        match field("maxmemory_policy") {
-            None => warnings.push("cannot see maxmemory_policy: it must be noeviction".to_owned()),
-            Some(policy) if policy != "noeviction" && field("maxmemory").is_some_and(|max| max != "0") => {
-                return refuse(format!(
-                    "maxmemory-policy is {policy}: it must be noeviction, or accepted turns vanish"
-                ));
+    /// Many commands of which some may go unanswered while a node of a cluster is away. An error when no key could be asked for.
+    pub(super) async fn answered(
+        &self,
+        what: &'static str,
+        via: Via,
+        commands: Vec<(At, Cmd)>,
+    ) -> Result<Vec<Option<Value>>, StoreError> {
+        let keyed: Vec<bool> = commands.iter().map(|(at, _)| *at != At::Any).collect();
+        let failed = |source| StoreError::from_redis(what, source);
+        let answers = self.link().many(via, commands).await.map_err(failed)?;
+        let (mut some, mut found, mut first) = (Vec::with_capacity(answers.len()), false, None);
+        for (answer, keyed) in answers.into_iter().zip(keyed) {
+            match answer.map_err(failed) {
+                Ok(value) => {
+                    some.push(Some(value));
+                    found |= keyed;
+                }
+                Err(error @ StoreError::Unavailable(_)) if self.is_clustered() => {
+                    some.push(None);
+                    first.get_or_insert(error);
+                }
+                Err(error) => return Err(error),
             }
-            Some(_) => {}
         }
-        if field("cluster_enabled").as_deref() == Some("1") && self.cluster_nodes().await? > 1 {
-            return refuse("this is a Redis Cluster of several nodes: use one node, or a cluster of one".to_owned());
+        match first {
+            Some(error) if !found => Err(error),
+            _ => Ok(some),
         }
-        if field("aof_enabled").as_deref() == Some("0") {
-            warnings.push("append-only file is off: a restart of redis loses turns that were accepted".to_owned());
-        }
-        let run_id = field("run_id").unwrap_or_else(|| "unknown".to_owned());
-        Ok(Preflight { run_id, warnings })
     }
 
-    /// How full Redis is: used memory over `maxmemory`; `None` without a limit.
-    ///
-    /// # Errors
-    /// [`StoreError`] when it cannot be asked.
-    pub async fn memory_share(&self) -> Result<Option<f64>, StoreError> {
-        let info = self.info("memory").await?;
-        let field = |name| info_field(&info, name).and_then(|v| v.parse::<f64>().ok());
-        Ok(match (field("used_memory"), field("maxmemory")) {
-            (Some(used), Some(most)) if most > 0.0 => Some(used / most),
-            _ => None,
+    /// Whether Redis is a cluster, some of whose nodes may be away while others serve.
+    pub fn is_clustered(&self) -> bool {
+        self.link().cluster().is_some()
+    }
+
+    /// Whether the node of a partition was away when it was last asked. What is not a cluster is never away in part.
+    pub fn is_away(&self, partition: Partition) -> bool {
+        let cluster = self.link().cluster();
+        cluster.is_some_and(|cluster| {
+            let map = cluster.map();
+            map.node(At::Partition(partition)).map_or(true, |node| node.is_away())
         })
-    }
-
-    pub(super) async fn info(&self, section: &str) -> Result<String, StoreError> {
-        let mut command = command("INFO");
-        command.arg(section);
-        let value = self.one("INFO", 0, &command).await?;
-        redis::from_redis_value(value).map_err(|e| StoreError::corrupt("INFO", e.to_string()))
-    }
-
-    async fn cluster_nodes(&self) -> Result<usize, StoreError> {
-        let mut command = command("CLUSTER");
-        command.arg("NODES");
-        let value = self.one("CLUSTER NODES", 0, &command).await?;
-        let text: String =
-            redis::from_redis_value(value).map_err(|e| StoreError::corrupt("CLUSTER NODES", e.to_string()))?;
-        Ok(text.lines().count())
     }
 }
 
@@ -330,11 +282,6 @@ pub(super) fn info_field(info: &str, name: &str) -> Option<String> {
     info.lines()
         .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
         .map(|v| v.trim().to_owned())
-}
-
-/// The answers of a pipeline, none of which may be an error: a server that loads or fails over answers each command with one.
-pub(super) fn every(answers: Vec<Value>) -> Result<Vec<Value>, RedisError> {
-    answers.into_iter().map(Value::extract_error).collect()
 }
 
 /// Begins a plain command.

@@ -2,7 +2,7 @@
 
 use redis::Value;
 
-use super::connection::command;
+use super::connection::{At, command};
 use super::script::text;
 use super::{Store, StoreError};
 use crate::domain::record::TurnRecord;
@@ -26,7 +26,7 @@ impl Store {
     /// [`StoreError`].
     pub async fn dead_turns(&self, limit: usize) -> Result<Vec<DeadTurn>, StoreError> {
         let partitions: Vec<Partition> = self.keys().layout().all().collect();
-        let mut pipeline = redis::Pipeline::with_capacity(partitions.len());
+        let mut commands = Vec::with_capacity(partitions.len());
         for partition in &partitions {
             let mut range = command("XREVRANGE");
             range
@@ -35,9 +35,9 @@ impl Store {
                 .arg("-")
                 .arg("COUNT")
                 .arg(limit);
-            pipeline.add_command(range);
+            commands.push((At::Partition(*partition), range));
         }
-        let answers = self.pipelined("XREVRANGE", &pipeline, partitions.len()).await?;
+        let answers = self.pipelined("XREVRANGE", commands).await?;
         let mut dead = Vec::new();
         for answer in answers {
             let Value::Array(rows) = answer else {
@@ -62,7 +62,7 @@ impl Store {
         }
         let mut range = command("XREVRANGE");
         range.arg(self.keys().dead(turn.partition())).arg("+").arg("-");
-        let answer = self.one("XREVRANGE", usize::from(turn.partition().0), &range).await?;
+        let answer = self.one("XREVRANGE", At::Partition(turn.partition()), &range).await?;
         let Value::Array(rows) = answer else {
             return Err(StoreError::corrupt("dead letters", "not a list"));
         };

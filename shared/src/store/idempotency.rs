@@ -3,7 +3,7 @@
 
 use redis::Value;
 
-use super::connection::command;
+use super::connection::{At, command};
 use super::script::{Args, Name, text};
 use super::{Store, StoreError};
 use crate::ids::{IdempotencyKey, Partition, ScopeKey, TaskId, TurnId};
@@ -80,13 +80,13 @@ impl Store {
     pub async fn has_accepted(&self, (key, partition): &(IdempotencyKey, Partition)) -> Result<bool, StoreError> {
         let mut reserved = command("HGET");
         reserved.arg(self.keys().idempotency(*partition, key)).arg("turn");
-        let reserved = self.one("HGET", usize::from(partition.0), &reserved).await?;
+        let reserved = self.one("HGET", At::Partition(*partition), &reserved).await?;
         let Some(turn) = text(&reserved).and_then(|turn| TurnId::parse(&turn)) else {
             return Ok(false);
         };
         let mut exists = command("EXISTS");
         exists.arg(self.keys().turn(turn));
-        let lane = usize::from(turn.partition().0);
-        Ok(self.one("EXISTS", lane, &exists).await? == Value::Int(1))
+        let at = At::Partition(turn.partition());
+        Ok(self.one("EXISTS", at, &exists).await? == Value::Int(1))
     }
 }

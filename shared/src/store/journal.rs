@@ -2,9 +2,9 @@
 
 use a2a::{Message, TaskState};
 use bytes::Bytes;
-use redis::Value;
+use redis::{RedisError, Value};
 
-use super::connection::command;
+use super::connection::{At, Via, command};
 use super::retention::Keep;
 use super::script::{Args, MAX_BYTES, Name, Reply, text};
 use super::turns::json;
@@ -294,10 +294,10 @@ impl Store {
         agent: &str,
         turn: TurnId,
     ) -> Result<Vec<Vec<u8>>, StoreError> {
-        let lane = usize::from(partition.0);
+        let at = At::Partition(partition);
         let mut start = command("HGET");
         start.arg(self.keys().turn(turn)).arg("slen");
-        let start = self.one("HGET", lane, &start).await?;
+        let start = self.one("HGET", at, &start).await?;
         let start: Option<usize> = text(&start).and_then(|length| length.parse().ok());
         let mut range = command("LRANGE");
         range.arg(self.keys().session(partition, context, agent)).arg(0);
@@ -307,7 +307,7 @@ impl Store {
             Some(length) => range.arg(length - 1),
             None => range.arg(-1),
         };
-        let Value::Array(items) = self.one("LRANGE", lane, &range).await? else {
+        let Value::Array(items) = self.one("LRANGE", at, &range).await? else {
             return Err(StoreError::corrupt("session", "not a list"));
         };
         let item = |item| match item {
@@ -323,13 +323,8 @@ impl Store {
     /// # Errors
     /// [`StoreError`].
     pub async fn read_journal(&self, task: TaskId, position: EntryId, count: usize) -> Result<JournalRead, StoreError> {
-        let value = self
-            .one(
-                "XRANGE",
-                usize::from(task.partition().0),
-                &self.range(task, position, count),
-            )
-            .await?;
+        let range = self.range(task, position, count);
+        let value = self.one("XRANGE", At::Partition(task.partition()), &range).await?;
         Ok(judge_read(position, parse_entries(value)?))
     }
 
@@ -343,11 +338,11 @@ impl Store {
             .arg(self.keys().journal(task))
             .arg(id.to_string())
             .arg(id.to_string());
-        let value = self.one("XRANGE", usize::from(task.partition().0), &range).await?;
+        let value = self.one("XRANGE", At::Partition(task.partition()), &range).await?;
         Ok(parse_entries(value)?.pop())
     }
 
-    /// The same for many journals in one write.
+    /// The same for many journals in one write per node.
     ///
     /// # Errors
     /// [`StoreError`] when none could be read.
@@ -359,14 +354,13 @@ impl Store {
         if positions.is_empty() {
             return Ok(Vec::new());
         }
-        let mut pipeline = redis::Pipeline::with_capacity(positions.len());
-        for (task, position) in positions {
-            pipeline.add_command(self.range(*task, *position, count));
-        }
-        let values = self.link().pipeline(0, &pipeline, positions.len()).await;
+        let read = |(task, position): &(TaskId, EntryId)| {
+            (At::Partition(task.partition()), self.range(*task, *position, count))
+        };
+        let values = self.link().many(Via::Lane, positions.iter().map(read).collect()).await;
         let failed = |source| StoreError::from_redis("XRANGE", source);
-        let judge = |(value, (_, position)): (Value, &(TaskId, EntryId))| {
-            let entries = parse_entries(value.extract_error().map_err(failed)?)?;
+        let judge = |(value, (_, position)): (Result<Value, RedisError>, &(TaskId, EntryId))| {
+            let entries = parse_entries(value.map_err(failed)?)?;
             Ok(judge_read(*position, entries))
         };
         Ok(values.map_err(failed)?.into_iter().zip(positions).map(judge).collect())

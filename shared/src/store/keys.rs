@@ -5,6 +5,9 @@
 use super::StoreError;
 use crate::ids::{ContextKey, IdempotencyKey, Layout, Partition, ScopeKey, TaskId, TurnId};
 
+/// The hash tag of bells and of the registry of workers.
+pub(super) const BELL_TAG: &str = "bell";
+
 /// Formats keys.
 #[derive(Debug, Clone)]
 pub struct Keys {
@@ -52,6 +55,12 @@ impl Keys {
     /// Hash: server run id, grace, janitor stamp.
     pub fn meta(&self, partition: Partition) -> String {
         format!("{}meta", self.base(partition))
+    }
+
+    /// Never written. A script that names it beside its other key is refused as a whole while the slot moves to another node,
+    /// because a cluster refuses what names a key that is not there.
+    pub(super) fn absent(&self, partition: Partition) -> String {
+        format!("{}absent", self.base(partition))
     }
 
     /// Stream, group `workers`: turns that wait. `suffix` is empty, `:first` or `:last`.
@@ -151,12 +160,12 @@ impl Keys {
 
     /// Zset: partitions with undelivered turns, a hint.
     pub fn bell(&self, pool: &str) -> String {
-        format!("{}:{{bell}}:{pool}", self.prefix)
+        format!("{}:{{{BELL_TAG}}}:{pool}", self.prefix)
     }
 
     /// Zset: workers by when they were last seen.
     pub fn workers(&self) -> String {
-        format!("{}:{{bell}}:workers", self.prefix)
+        format!("{}:{{{BELL_TAG}}}:workers", self.prefix)
     }
 
     /// Hash: partitions, tags, versions; written once.

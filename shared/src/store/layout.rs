@@ -2,7 +2,7 @@
 
 use redis::Value;
 
-use super::connection::command;
+use super::connection::{At, command};
 use super::script::{Args, Name, text};
 use super::{Store, StoreError};
 
@@ -19,7 +19,9 @@ impl Store {
         for (field, value) in &ours {
             args.push(field).push(value);
         }
-        let mut reply = self.run_on(Name::Layout, 0, &self.keys().layout_key(), &args).await?;
+        let mut reply = self
+            .run_on(Name::Layout, At::Layout, &self.keys().layout_key(), &args)
+            .await?;
         compare(&ours, &reply.list()?)
     }
 
@@ -28,7 +30,7 @@ impl Store {
         let key = self.keys().layout_key();
         let mut read = command("HGETALL");
         read.arg(&key);
-        let found = match self.one("HGETALL", 0, &read).await? {
+        let found = match self.one("HGETALL", At::Layout, &read).await? {
             Value::Array(found) => found,
             Value::Map(found) => found.into_iter().flat_map(|(field, value)| [field, value]).collect(),
             _ => return Err(StoreError::corrupt("layout", "not a hash")),

@@ -1,10 +1,13 @@
-//! Leases are renewed over a blocking connection of one's own, by a thread that no busy runtime can hold up.
+//! Leases are renewed over blocking connections of one's own (one per node), by a thread that no busy runtime can hold up.
 
-use std::time::Duration;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use redis::{ConnectionLike as _, Value};
+use redis::{ConnectionLike as _, RedisError, Value};
 
-use super::connection::command;
+use super::connection::{At, Node, command};
 use super::script::{Name, Reply};
 use super::{Store, StoreError};
 use crate::ids::{ContextKey, LeaseToken, Partition, TurnId};
@@ -40,7 +43,8 @@ pub struct Renewed {
 /// Renews leases from a plain thread.
 pub struct LeaseClient {
     store: Store,
-    connection: Option<redis::Connection>,
+    /// By the name of the node.
+    connections: HashMap<String, redis::Connection>,
     hash: String,
     text: String,
 }
@@ -57,7 +61,7 @@ impl LeaseClient {
         let (hash, text) = store.inner.scripts.hash_and_text(Name::Renew);
         Self {
             store,
-            connection: None,
+            connections: HashMap::new(),
             hash,
             text,
         }
@@ -70,11 +74,8 @@ impl LeaseClient {
     pub fn renew(&mut self, partition: Partition, ttl_ms: u64, held: &[Held]) -> Result<Renewed, StoreError> {
         let mut all = Renewed::default();
         for chunk in held.chunks(CHUNK) {
-            let started = std::time::Instant::now();
+            let started = Instant::now();
             let answer = self.call(partition, ttl_ms, chunk);
-            if answer.is_err() {
-                self.connection = None;
-            }
             let outcome = answer.as_ref().map_or_else(StoreError::label, |_| "renewed");
             self.store
                 .metrics()
@@ -88,12 +89,11 @@ impl LeaseClient {
     }
 
     fn call(&mut self, partition: Partition, ttl_ms: u64, held: &[Held]) -> Result<Renewed, StoreError> {
-        let value = match self.send("EVALSHA", partition, ttl_ms, held) {
-            Err(error) if error.code() == Some("NOSCRIPT") => self.send("EVAL", partition, ttl_ms, held),
-            answer => answer,
-        };
-        let value = value.map_err(|source| StoreError::from_redis("renew", source))?;
-        let mut reply = Reply::new("renew", value)?;
+        let value = self.value(partition, ttl_ms, held);
+        let mut reply = Reply::new(
+            "renew",
+            value.map_err(|source| StoreError::from_redis("renew", source))?,
+        )?;
         if reply.tag != "RENEWED" {
             return Err(reply.unknown());
         }
@@ -106,25 +106,66 @@ impl LeaseClient {
         })
     }
 
+    fn value(&mut self, partition: Partition, ttl_ms: u64, held: &[Held]) -> Result<Value, RedisError> {
+        let node = self.store.link().node(At::Partition(partition))?;
+        let answer = self.send(&node, partition, ttl_ms, held);
+        // MOVED is said before anything is executed, so this is no repetition. The map is for others to read anew.
+        let moved = answer.as_ref().err().zip(self.store.link().cluster());
+        match moved.and_then(|(error, cluster)| cluster.redirected(error, &node)) {
+            Some(other) => self.send(&other, partition, ttl_ms, held),
+            None => answer,
+        }
+    }
+
+    /// Asks a node, unless nobody was there when it was last asked, here or by others: each silence costs the leases of other nodes
+    /// time. The janitor of this process asks every node every second.
     fn send(
         &mut self,
+        node: &Arc<Node>,
+        partition: Partition,
+        ttl_ms: u64,
+        held: &[Held],
+    ) -> Result<Value, RedisError> {
+        if node.is_away() {
+            let text = "the node did not answer before";
+            return Err(std::io::Error::new(std::io::ErrorKind::TimedOut, text).into());
+        }
+        let answer = match self.exchange(node, "EVALSHA", partition, ttl_ms, held) {
+            Err(error) if error.code() == Some("NOSCRIPT") => self.exchange(node, "EVAL", partition, ttl_ms, held),
+            answer => answer,
+        };
+        node.note(&answer);
+        if answer.is_err() {
+            self.connections.remove(node.name());
+        }
+        answer
+    }
+
+    fn exchange(
+        &mut self,
+        node: &Arc<Node>,
         verb: &str,
         partition: Partition,
         ttl_ms: u64,
         held: &[Held],
-    ) -> Result<Value, redis::RedisError> {
+    ) -> Result<Value, RedisError> {
         let mut call = command(verb);
         call.arg(if verb == "EVAL" { &self.text } else { &self.hash });
-        call.arg(1).arg(self.store.keys().meta(partition)).arg(ttl_ms);
+        let meta = self.store.keys().meta(partition);
+        match self.store.absent(At::Partition(partition)) {
+            None => call.arg(1).arg(meta),
+            Some(absent) => call.arg(2).arg(meta).arg(absent),
+        };
+        call.arg(ttl_ms);
         for lease in held {
             call.arg(lease.context.as_str())
                 .arg(lease.token.as_str())
                 .arg(lease.turn.to_string());
         }
-        let connection = match &mut self.connection {
-            Some(connection) => connection,
-            empty => {
-                let connection = self.store.link().client().get_connection_with_timeout(TIMEOUT)?;
+        let connection = match self.connections.entry(node.name().to_owned()) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(empty) => {
+                let connection = node.client().get_connection_with_timeout(TIMEOUT)?;
                 connection.set_read_timeout(Some(TIMEOUT))?;
                 connection.set_write_timeout(Some(TIMEOUT))?;
                 empty.insert(connection)

@@ -1,12 +1,12 @@
 //! Listings of tasks, newest status first, from the indexes that every script keeps with a task's status.
 //!
-//! A page reads its share of an index and no more, over an exclusive connection: it must not hold up the scripts. What clients
+//! A page reads its share of an index and no more, over exclusive connections: it must not hold up the scripts. What clients
 //! see of a task is read by [`Store::read_task`].
 
 use a2a::TaskState;
 use redis::Value;
 
-use super::connection::command;
+use super::connection::{At, command};
 use super::script::{number, text};
 use super::{Store, StoreError};
 use crate::domain::page::Place;
@@ -105,14 +105,18 @@ impl Store {
         };
         let in_state = |p| state.map(|state| self.keys().state_index(p, &filter.scope, state));
         let (mut places, total) = if let Some((context, partition)) = &filter.context {
-            let index = self.keys().context_index(*partition, context);
+            let (at, index) = (
+                At::Partition(*partition),
+                self.keys().context_index(*partition, context),
+            );
             match in_state(*partition) {
-                None => self.list_indexes(vec![index], range, size).await?,
-                Some(state) => self.list_both(&index, &state, range, size).await?,
+                None => self.list_indexes(vec![(at, index)], range, size).await?,
+                Some(state) => self.list_both(at, &index, &state, range, size).await?,
             }
         } else {
             let index = |p| in_state(p).unwrap_or_else(|| self.keys().index(p, &filter.scope));
-            let indexes = self.keys().layout().all().map(index).collect();
+            let all = self.keys().layout().all();
+            let indexes = all.map(|p| (At::Partition(p), index(p))).collect();
             self.list_indexes(indexes, range, size).await?
         };
         places.sort_unstable_by(|a, b| b.cmp(a));
@@ -125,29 +129,23 @@ impl Store {
     /// At least the first `size + 1` members of several indexes together, if they have so many, and how many they have in all.
     async fn list_indexes(
         &self,
-        indexes: Vec<String>,
+        indexes: Vec<(At, String)>,
         range: Range,
         size: usize,
     ) -> Result<(Vec<Place>, u64), StoreError> {
-        let mut counts = redis::Pipeline::with_capacity(indexes.len());
-        for index in &indexes {
-            counts.add_command(count(index, range.since));
-        }
-        let counts = self.pipelined("ZCOUNT", &counts, indexes.len()).await?;
+        let counts = indexes.iter().map(|(at, index)| (*at, count(index, range.since)));
+        let counts = self.pipelined("ZCOUNT", counts.collect()).await?;
         let counts: Vec<u64> = counts.iter().map(number).collect::<Result<_, _>>()?;
         let total = counts.iter().sum();
 
         let mut places: Vec<Place> = Vec::new();
         let filled = indexes.into_iter().zip(counts).filter(|(_, n)| *n > 0);
-        let mut open: Vec<(String, Read)> = filled.map(|(index, _)| (index, Read::of(range))).collect();
+        let mut open: Vec<((At, String), Read)> = filled.map(|(index, _)| (index, Read::of(range))).collect();
         // Of many indexes each has a few of the newest, most likely.
         let mut part = (size + 1).min(LEAST_SHARE + 2 * (size + 1) / open.len().max(1));
         while !open.is_empty() {
-            let mut pipeline = redis::Pipeline::with_capacity(open.len());
-            for (index, read) in &open {
-                pipeline.add_command(newest(index, *read, part));
-            }
-            let answers = self.pipelined("ZREVRANGEBYSCORE", &pipeline, open.len()).await?;
+            let ranges = open.iter().map(|((at, index), read)| (*at, newest(index, *read, part)));
+            let answers = self.pipelined("ZREVRANGEBYSCORE", ranges.collect()).await?;
             let mut next = Vec::new();
             for ((index, read), answer) in open.into_iter().zip(answers) {
                 let mut found = members(answer)?;
@@ -173,18 +171,19 @@ impl Store {
     /// The same for the members of one index that another one has too.
     async fn list_both(
         &self,
+        at: At,
         index: &str,
         other: &str,
         range: Range,
         size: usize,
     ) -> Result<(Vec<Place>, u64), StoreError> {
-        let total = self.count_both(index, other, range.since).await?;
+        let total = self.count_both(at, index, other, range.since).await?;
         let (mut places, mut read, part) = (Vec::new(), Read::of(range), LEAST_PART.max(size + 1));
         while total > 0 && places.len() <= size {
-            let mut kept = members(self.single("ZREVRANGEBYSCORE", newest(index, read, part)).await?)?;
+            let mut kept = members(self.single("ZREVRANGEBYSCORE", at, newest(index, read, part)).await?)?;
             let last = kept.last().copied().filter(|_| kept.len() == part);
             kept.retain(|place| read.range.holds(*place));
-            places.append(&mut self.also_in(other, kept).await?);
+            places.append(&mut self.also_in(at, other, kept).await?);
             match last {
                 Some(last) => read = read.after(last, part),
                 None => break,
@@ -194,16 +193,16 @@ impl Store {
     }
 
     /// How many members of one index that are not older than `since` another one has, too.
-    async fn count_both(&self, index: &str, other: &str, since: Option<u64>) -> Result<u64, StoreError> {
-        let all = number(&self.single("ZCOUNT", count(index, None)).await?)?;
+    async fn count_both(&self, at: At, index: &str, other: &str, since: Option<u64>) -> Result<u64, StoreError> {
+        let all = number(&self.single("ZCOUNT", at, count(index, None)).await?)?;
         let newer = match since {
-            Some(_) => number(&self.single("ZCOUNT", count(index, since)).await?)?,
+            Some(_) => number(&self.single("ZCOUNT", at, count(index, since)).await?)?,
             None => all,
         };
         if newer == all {
             let mut both = command("ZINTERCARD");
             both.arg(2).arg(index).arg(other);
-            return number(&self.single("ZINTERCARD", both).await?);
+            return number(&self.single("ZINTERCARD", at, both).await?);
         }
         // Redis counts no intersection of a part.
         let (mut counted, mut from) = (0, 0);
@@ -211,15 +210,15 @@ impl Store {
             let to = (from + COUNTED_PART).min(newer);
             let mut part = command("ZREVRANGE");
             part.arg(index).arg(from).arg(to - 1).arg("WITHSCORES");
-            let places = members(self.single("ZREVRANGE", part).await?)?;
-            counted += self.also_in(other, places).await?.len() as u64;
+            let places = members(self.single("ZREVRANGE", at, part).await?)?;
+            counted += self.also_in(at, other, places).await?.len() as u64;
             from = to;
         }
         Ok(counted)
     }
 
     /// Those that an index has, too.
-    async fn also_in(&self, index: &str, mut places: Vec<Place>) -> Result<Vec<Place>, StoreError> {
+    async fn also_in(&self, at: At, index: &str, mut places: Vec<Place>) -> Result<Vec<Place>, StoreError> {
         if places.is_empty() {
             return Ok(places);
         }
@@ -228,7 +227,7 @@ impl Store {
         for place in &places {
             scores.arg(place.task.to_string());
         }
-        let Value::Array(scores) = self.single("ZMSCORE", scores).await? else {
+        let Value::Array(scores) = self.single("ZMSCORE", at, scores).await? else {
             return Err(StoreError::corrupt("ZMSCORE", "not a list"));
         };
         let mut scores = scores.into_iter();
@@ -237,10 +236,9 @@ impl Store {
     }
 
     /// One command over an exclusive connection.
-    async fn single(&self, what: &'static str, command: redis::Cmd) -> Result<Value, StoreError> {
-        let mut pipeline = redis::Pipeline::with_capacity(1);
-        pipeline.add_command(command);
-        Ok(self.pipelined(what, &pipeline, 1).await?.pop().unwrap_or(Value::Nil))
+    async fn single(&self, what: &'static str, at: At, command: redis::Cmd) -> Result<Value, StoreError> {
+        let mut answers = self.pipelined(what, vec![(at, command)]).await?;
+        Ok(answers.pop().unwrap_or(Value::Nil))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use redis::Value;
 
-use super::connection::command;
+use super::connection::{At, Via, command};
 use super::script::text;
 use super::{Store, StoreError};
 use crate::ids::{ContextKey, Partition, TurnId};
@@ -18,6 +18,8 @@ pub struct Overview {
     pub behind: u64,
     /// Age of the oldest of them in ms.
     pub oldest_ms: u64,
+    /// How many partitions could not be looked at because their node of a cluster is away.
+    pub missing: usize,
     /// Live turns, oldest first, as many as were asked for.
     pub turns: Vec<RunningTurn>,
 }
@@ -51,22 +53,20 @@ impl Overview {
 }
 
 impl Store {
-    /// Counts what waits and runs in the queues of `pools`, and what waits behind that.
+    /// Counts what waits and runs in the queues of `pools`, and what waits behind that, as far as the nodes answer.
     ///
     /// # Errors
     /// [`StoreError`].
     pub async fn overview(&self, pools: &[String]) -> Result<Overview, StoreError> {
-        let mut pipeline = redis::Pipeline::new();
-        let mut asked = 1;
-        pipeline.add_command(command("TIME"));
+        let mut commands = vec![(At::Any, command("TIME"))];
         for partition in self.keys().layout().all() {
             let behind = self.keys().all_waiting(partition);
             let mut count = command("ZCARD");
             count.arg(&behind);
             let mut oldest = command("ZRANGE");
             oldest.arg(&behind).arg(0).arg(0);
-            pipeline.add_command(count).add_command(oldest);
-            asked += 2;
+            commands.push((At::Partition(partition), count));
+            commands.push((At::Partition(partition), oldest));
         }
         for partition in self.keys().layout().all() {
             for pool in pools {
@@ -76,25 +76,30 @@ impl Store {
                     length.arg(&queue);
                     let mut oldest = command("XRANGE");
                     oldest.arg(&queue).arg("-").arg("+").arg("COUNT").arg(1);
-                    pipeline.add_command(length).add_command(oldest);
-                    asked += 2;
+                    commands.push((At::Partition(partition), length));
+                    commands.push((At::Partition(partition), oldest));
                 }
             }
         }
-        let answers = self.pipelined("XLEN", &pipeline, asked).await?;
-        let mut answers = answers.into_iter();
+        let partitions = usize::from(self.partitions());
+        let mut answers = self.answered("XLEN", Via::Exclusive, commands).await?.into_iter();
         let mut overview = Overview {
-            now: answers.next().and_then(time_ms).unwrap_or(0),
+            now: answers.next().flatten().and_then(time_ms).unwrap_or(0),
             ..Overview::default()
         };
-        for _ in self.keys().layout().all() {
-            if let (Some(count), Some(Value::Array(oldest))) = (answers.next(), answers.next()) {
-                overview.count(&count, oldest.first().and_then(turn_ms));
-            }
+        let (behind, queued) = answers.as_slice().split_at_checked(partitions * 2).unwrap_or_default();
+        for pair in behind.chunks_exact(2) {
+            let [Some(count), Some(Value::Array(oldest))] = pair else {
+                overview.missing += 1;
+                continue;
+            };
+            overview.count(count, oldest.first().and_then(turn_ms));
         }
         overview.behind = overview.backlog;
-        while let (Some(length), Some(oldest)) = (answers.next(), answers.next()) {
-            overview.count(&length, accepted_ms(&oldest));
+        for pair in queued.chunks_exact(2) {
+            if let [Some(length), Some(oldest)] = pair {
+                overview.count(length, accepted_ms(oldest));
+            }
         }
         Ok(overview)
     }
@@ -105,7 +110,7 @@ impl Store {
     /// [`StoreError`].
     pub async fn overview_with_turns(&self, pools: &[String], limit: usize) -> Result<Overview, StoreError> {
         let mut overview = self.overview(pools).await?;
-        for partition in self.keys().layout().all() {
+        for partition in self.keys().layout().all().filter(|partition| !self.is_away(*partition)) {
             for context in self.live_contexts(partition).await? {
                 let view = self.read_context(partition, &context).await?;
                 let Some(live) = view.live else { continue };
@@ -133,7 +138,7 @@ impl Store {
     pub async fn live_contexts(&self, partition: Partition) -> Result<Vec<ContextKey>, StoreError> {
         let mut range = command("ZRANGE");
         range.arg(self.keys().due(partition)).arg(0).arg(-1);
-        let Value::Array(values) = self.one("ZRANGE", usize::from(partition.0), &range).await? else {
+        let Value::Array(values) = self.one("ZRANGE", At::Partition(partition), &range).await? else {
             return Err(StoreError::corrupt("due", "not a list"));
         };
         Ok(values.iter().filter_map(text).map(ContextKey::from_text).collect())
@@ -144,7 +149,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`].
     pub async fn now(&self) -> Result<u64, StoreError> {
-        let value = self.one("TIME", 0, &command("TIME")).await?;
+        let value = self.one("TIME", At::Any, &command("TIME")).await?;
         time_ms(value).ok_or_else(|| StoreError::corrupt("TIME", "not a time"))
     }
 }

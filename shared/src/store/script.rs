@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use redis::Value;
 
+use super::connection::At;
 use super::{Store, StoreError};
 use crate::ids::Partition;
 
@@ -201,9 +202,14 @@ impl Args {
     }
 }
 
-fn command(verb: &str, script: &str, key: &str, args: &Args) -> redis::Cmd {
-    let mut command = redis::Cmd::with_capacity(args.ends.len() + 4, args.bytes.len() + script.len() + key.len() + 16);
-    command.arg(verb).arg(script).arg(1).arg(key);
+fn command(verb: &str, script: &str, key: &str, absent: Option<&str>, args: &Args) -> redis::Cmd {
+    let names = key.len() + absent.map_or(0, str::len);
+    let mut command = redis::Cmd::with_capacity(args.ends.len() + 5, args.bytes.len() + script.len() + names + 16);
+    command.arg(verb).arg(script);
+    match absent {
+        None => command.arg(1).arg(key),
+        Some(absent) => command.arg(2).arg(key).arg(absent),
+    };
     for value in args.values() {
         command.arg(value);
     }
@@ -213,15 +219,15 @@ fn command(verb: &str, script: &str, key: &str, args: &Args) -> redis::Cmd {
 impl Store {
     /// Runs a script of a partition.
     pub(super) async fn run(&self, name: Name, partition: Partition, args: &Args) -> Result<Reply, StoreError> {
-        self.run_on(name, usize::from(partition.0), &self.keys().meta(partition), args)
+        self.run_on(name, At::Partition(partition), &self.keys().meta(partition), args)
             .await
     }
 
     /// Runs a script on a key.
-    pub(super) async fn run_on(&self, name: Name, lane: usize, key: &str, args: &Args) -> Result<Reply, StoreError> {
+    pub(super) async fn run_on(&self, name: Name, at: At, key: &str, args: &Args) -> Result<Reply, StoreError> {
         args.fit(name)?;
         let started = tokio::time::Instant::now();
-        let answer = self.evaluate(name, lane, key, args).await;
+        let answer = self.evaluate(name, at, key, args).await;
         let reply = answer.and_then(|value| Reply::new(name.as_str(), value));
         self.observe(name, started.elapsed(), &reply);
         reply
@@ -235,15 +241,25 @@ impl Store {
         self.metrics().script(name.as_str(), &outcome, took);
     }
 
-    async fn evaluate(&self, name: Name, lane: usize, key: &str, args: &Args) -> Result<Value, StoreError> {
+    /// The second key of a script of a partition in a cluster. While a slot moves, a script that got half-way before it came to a
+    /// key that has moved would leave half of its work behind.
+    pub(super) fn absent(&self, at: At) -> Option<String> {
+        match at {
+            At::Partition(partition) if self.is_clustered() => Some(self.keys().absent(partition)),
+            _ => None,
+        }
+    }
+
+    async fn evaluate(&self, name: Name, at: At, key: &str, args: &Args) -> Result<Value, StoreError> {
         let Some(script) = self.inner.scripts.get(name) else {
             return Err(StoreError::corrupt("script table", name.as_str()));
         };
-        let by_hash = command("EVALSHA", &script.hash, key, args);
-        match self.link().query(lane, &by_hash).await {
+        let absent = self.absent(at);
+        let by_hash = command("EVALSHA", &script.hash, key, absent.as_deref(), args);
+        match self.link().query(at, &by_hash).await {
             Err(error) if error.code() == Some("NOSCRIPT") => {
-                let by_text = command("EVAL", &script.text, key, args);
-                self.link().query(lane, &by_text).await
+                let by_text = command("EVAL", &script.text, key, absent.as_deref(), args);
+                self.link().query(at, &by_text).await
             }
             answer => answer,
         }

@@ -1,7 +1,10 @@
-//! One subscription connection: channels are followed and left over it; what it hears is handed on in order.
+//! One subscription: channels are followed and left over it; what it hears is handed on in order. One connection, or in a cluster
+//! one per node.
 //!
 //! It does not reconnect by itself: whoever reads it must know that something may have been missed, read the journals, and
 //! open another.
+
+mod sharded;
 
 use std::time::Duration;
 
@@ -10,11 +13,15 @@ use futures_util::StreamExt as _;
 use redis::RedisError;
 use redis::aio::{PubSubSink, PubSubStream};
 
+use super::connection::{At, Link};
 use super::{Store, StoreError};
-use crate::ids::{Partition, TaskId};
+use crate::ids::TaskId;
 
 /// How long an acknowledgement or a pong may take before the connection counts as dead.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Channels followed or left in one request.
+const CHUNK: usize = 512;
 
 /// A message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,15 +33,24 @@ pub struct Heard {
 }
 
 /// The hearing half.
-pub struct Subscriber {
-    stream: PubSubStream,
+pub struct Subscriber(Ear);
+
+enum Ear {
+    Plain(PubSubStream),
+    Sharded(Box<sharded::Ear>),
 }
 
 /// The asking half. Cheap to clone; calls are pipelined.
 #[derive(Clone)]
 pub struct SubscriberHandle {
-    sink: PubSubSink,
+    mouth: Mouth,
     store: Store,
+}
+
+#[derive(Clone)]
+enum Mouth {
+    Plain(PubSubSink),
+    Sharded(sharded::Mouth),
 }
 
 impl std::fmt::Debug for Subscriber {
@@ -50,20 +66,24 @@ impl std::fmt::Debug for SubscriberHandle {
 }
 
 impl Store {
-    /// Opens a subscription connection.
+    /// Opens a subscription.
     ///
     /// # Errors
     /// [`StoreError`].
     pub async fn subscriber(&self) -> Result<(Subscriber, SubscriberHandle), StoreError> {
-        let pubsub = within(self.link().client().get_async_pubsub()).await?;
-        let (sink, stream) = pubsub.split();
-        Ok((
-            Subscriber { stream },
-            SubscriberHandle {
-                sink,
-                store: self.clone(),
-            },
-        ))
+        let (ear, mouth) = match self.link() {
+            Link::One(node) => {
+                let pubsub = within(node.client().get_async_pubsub()).await?;
+                let (sink, stream) = pubsub.split();
+                (Ear::Plain(stream), Mouth::Plain(sink))
+            }
+            Link::Cluster(cluster) => {
+                let (ear, mouth) = within(sharded::open(cluster)).await?;
+                (Ear::Sharded(Box::new(ear)), Mouth::Sharded(mouth))
+            }
+        };
+        let store = self.clone();
+        Ok((Subscriber(ear), SubscriberHandle { mouth, store }))
     }
 }
 
@@ -81,14 +101,19 @@ async fn within<T>(call: impl Future<Output = Result<T, RedisError>>) -> Result<
 }
 
 impl Subscriber {
-    /// The next message; `None` when the connection has ended.
+    /// The next message; `None` when something may have been missed, after which there is none. Cancel-safe.
     pub async fn next(&mut self) -> Option<Heard> {
-        let message = self.stream.next().await?;
-        let payload = Bytes::copy_from_slice(message.get_payload_bytes());
-        Some(Heard {
-            channel: message.get_channel_name().to_owned(),
-            payload,
-        })
+        match &mut self.0 {
+            Ear::Plain(stream) => {
+                let message = stream.next().await?;
+                let payload = Bytes::copy_from_slice(message.get_payload_bytes());
+                Some(Heard {
+                    channel: message.get_channel_name().to_owned(),
+                    payload,
+                })
+            }
+            Ear::Sharded(ear) => ear.next().await,
+        }
     }
 }
 
@@ -98,8 +123,7 @@ impl SubscriberHandle {
     /// # Errors
     /// [`StoreError`].
     pub async fn follow(&self, task: TaskId) -> Result<(), StoreError> {
-        let mut sink = self.sink.clone();
-        within(sink.subscribe(self.store.keys().channel(task))).await
+        self.follow_all(&[task]).await
     }
 
     /// Follows many tasks at once.
@@ -107,10 +131,8 @@ impl SubscriberHandle {
     /// # Errors
     /// [`StoreError`].
     pub async fn follow_all(&self, tasks: &[TaskId]) -> Result<(), StoreError> {
-        for chunk in tasks.chunks(512) {
-            let channels: Vec<String> = chunk.iter().map(|task| self.store.keys().channel(*task)).collect();
-            let mut sink = self.sink.clone();
-            within(sink.subscribe(&channels)).await?;
+        for chunk in tasks.chunks(CHUNK) {
+            self.listen(self.channels(chunk)).await?;
         }
         Ok(())
     }
@@ -120,10 +142,12 @@ impl SubscriberHandle {
     /// # Errors
     /// [`StoreError`].
     pub async fn leave_all(&self, tasks: &[TaskId]) -> Result<(), StoreError> {
-        for chunk in tasks.chunks(512) {
-            let channels: Vec<String> = chunk.iter().map(|task| self.store.keys().channel(*task)).collect();
-            let mut sink = self.sink.clone();
-            within(sink.unsubscribe(&channels)).await?;
+        for chunk in tasks.chunks(CHUNK) {
+            let channels = self.channels(chunk);
+            match &self.mouth {
+                Mouth::Plain(sink) => within(sink.clone().unsubscribe(names(channels))).await?,
+                Mouth::Sharded(mouth) => within(mouth.leave(channels)).await?,
+            }
         }
         Ok(())
     }
@@ -133,15 +157,21 @@ impl SubscriberHandle {
     /// # Errors
     /// [`StoreError`].
     pub async fn follow_control(&self) -> Result<(), StoreError> {
-        let channels: Vec<String> = self
-            .store
-            .keys()
-            .layout()
-            .all()
-            .map(|p: Partition| self.store.keys().control(p))
-            .collect();
-        let mut sink = self.sink.clone();
-        within(sink.subscribe(&channels)).await
+        let keys = self.store.keys();
+        let all = keys.layout().all().map(|p| (At::Partition(p), keys.control(p)));
+        self.listen(all.collect()).await
+    }
+
+    fn channels(&self, tasks: &[TaskId]) -> Vec<(At, String)> {
+        let channel = |task: &TaskId| (At::Partition(task.partition()), self.store.keys().channel(*task));
+        tasks.iter().map(channel).collect()
+    }
+
+    async fn listen(&self, channels: Vec<(At, String)>) -> Result<(), StoreError> {
+        match &self.mouth {
+            Mouth::Plain(sink) => within(sink.clone().subscribe(names(channels))).await,
+            Mouth::Sharded(mouth) => within(mouth.follow(channels)).await,
+        }
     }
 
     /// Asks for a sign of life.
@@ -149,7 +179,13 @@ impl SubscriberHandle {
     /// # Errors
     /// [`StoreError`] when none comes in time.
     pub async fn ping(&self) -> Result<(), StoreError> {
-        let mut sink = self.sink.clone();
-        within(sink.ping::<redis::Value>()).await.map(drop)
+        match &self.mouth {
+            Mouth::Plain(sink) => within(sink.clone().ping::<redis::Value>()).await.map(drop),
+            Mouth::Sharded(mouth) => within(mouth.ping()).await,
+        }
     }
+}
+
+fn names(channels: Vec<(At, String)>) -> Vec<String> {
+    channels.into_iter().map(|(_, channel)| channel).collect()
 }

@@ -1,6 +1,6 @@
 //! The janitor's look at a partition.
 
-use super::connection::{command, every};
+use super::connection::{At, Via, command};
 use super::overview::time_ms;
 use super::script::{Args, Name, text};
 use super::{Store, StoreError};
@@ -33,27 +33,24 @@ const SILENT_MS: u64 = 86_400_000;
 const PUT_OFF_MS: u64 = 60_000;
 
 impl Store {
-    /// The partitions that nobody has looked at within the second: one cheap request.
+    /// The partitions that nobody has looked at within the second: one cheap request per node. Those of a node of a cluster that is
+    /// away are left out.
     ///
     /// # Errors
     /// [`StoreError`].
     pub async fn unswept(&self) -> Result<Vec<Partition>, StoreError> {
         let partitions: Vec<Partition> = self.keys().layout().all().collect();
-        let mut pipeline = redis::Pipeline::with_capacity(partitions.len() + 1);
-        pipeline.add_command(command("TIME"));
+        let mut commands = Vec::with_capacity(partitions.len() + 1);
+        commands.push((At::Any, command("TIME")));
         for partition in &partitions {
             let mut swept = command("HGET");
             swept.arg(self.keys().meta(*partition)).arg("swept");
-            pipeline.add_command(swept);
+            commands.push((At::Partition(*partition), swept));
         }
-        let answers = self.link().pipeline(0, &pipeline, partitions.len() + 1).await;
-        let mut answers = answers
-            .and_then(every)
-            .map_err(|source| StoreError::from_redis("HGET", source))?
-            .into_iter();
-        let now = answers.next().and_then(time_ms).unwrap_or(0);
-        let stale = |answer: redis::Value| {
-            text(&answer)
+        let mut answers = self.answered("HGET", Via::Lane, commands).await?.into_iter();
+        let now = answers.next().flatten().and_then(time_ms).unwrap_or(0);
+        let stale = |answer: &redis::Value| {
+            text(answer)
                 .and_then(|t| t.parse().ok())
                 // A stamp from the future is of a clock that was put back.
                 .is_none_or(|at: u64| at > now || now - at >= FRESH_MS)
@@ -61,7 +58,7 @@ impl Store {
         Ok(partitions
             .into_iter()
             .zip(answers)
-            .filter(|(_, a)| stale(a.clone()))
+            .filter(|(_, answer)| answer.as_ref().is_some_and(stale))
             .map(|(p, _)| p)
             .collect())
     }

@@ -2,6 +2,7 @@
 
 use a2a::Message;
 
+use super::connection::{At, Via, command};
 use super::journal::history_args;
 use super::keys::queue_name;
 use super::retention::Keep;
@@ -202,20 +203,20 @@ impl Store {
         })
     }
 
-    /// How many turns a scope has, live and waiting, cluster-wide, as far as they are counted.
+    /// How many turns a scope has, live and waiting, cluster-wide, as far as they are counted and their nodes answer.
     ///
     /// # Errors
     /// [`StoreError`].
     pub async fn live_turns(&self, scope: &ScopeKey) -> Result<u64, StoreError> {
         let partitions: Vec<Partition> = self.keys().layout().all().collect();
-        let mut pipeline = redis::Pipeline::with_capacity(partitions.len());
+        let mut commands = Vec::with_capacity(partitions.len());
         for partition in &partitions {
-            let mut count = super::connection::command("ZCARD");
+            let mut count = command("ZCARD");
             count.arg(self.keys().live_turns(*partition, scope));
-            pipeline.add_command(count);
+            commands.push((At::Partition(*partition), count));
         }
-        let counts = self.pipelined("ZCARD", &pipeline, partitions.len()).await?;
-        counts.iter().map(super::script::number).sum()
+        let counts = self.answered("ZCARD", Via::Exclusive, commands).await?;
+        counts.iter().flatten().map(super::script::number).sum()
     }
 
     /// Stores a task that is born FAILED. Returns its only entry and Redis ms.
@@ -361,10 +362,9 @@ pub(super) fn read_json<T: serde::de::DeserializeOwned>(what: &'static str, byte
 }
 
 impl Store {
-    /// The command that rings doorbells. One node: PUBLISH.
-    #[expect(clippy::unused_self, reason = "a cluster of several nodes rings with SPUBLISH")]
+    /// The command that rings doorbells: in a cluster they stay on the node of their partition.
     pub(super) fn publish(&self) -> &'static str {
-        "PUBLISH"
+        if self.is_clustered() { "SPUBLISH" } else { "PUBLISH" }
     }
 
     /// Reads a turn record, unless it is of a later version than this build knows: what is new in it may be what matters.

@@ -5,7 +5,7 @@
 use a2a::Message;
 use redis::Value;
 
-use super::connection::command;
+use super::connection::{At, command};
 use super::journal::{NewEvent, events_args, history_args};
 use super::retention::Keep;
 use super::script::{Args, Name, text};
@@ -66,7 +66,7 @@ impl Store {
     ) -> Result<Vec<TurnRecord>, StoreError> {
         let mut range = command("LRANGE");
         range.arg(self.keys().waiting(partition, context)).arg(0).arg(-1);
-        let Value::Array(turns) = self.one("LRANGE", usize::from(partition.0), &range).await? else {
+        let Value::Array(turns) = self.one("LRANGE", At::Partition(partition), &range).await? else {
             return Err(StoreError::corrupt("waiting turns", "not a list"));
         };
         let mut records = Vec::with_capacity(turns.len());
@@ -85,7 +85,7 @@ impl Store {
     pub async fn accepted_turn(&self, turn: TurnId) -> Result<Option<TurnRecord>, StoreError> {
         let mut get = command("HGET");
         get.arg(self.keys().turn(turn)).arg("r");
-        match self.one("HGET", usize::from(turn.partition().0), &get).await? {
+        match self.one("HGET", At::Partition(turn.partition()), &get).await? {
             Value::BulkString(record) => self.read_record(&record).map(Some),
             _ => Ok(None),
         }

@@ -2,7 +2,7 @@
 
 use redis::Value;
 
-use super::connection::command;
+use super::connection::{At, command};
 use super::script::text;
 use super::{Store, StoreError};
 use crate::ids::WorkerId;
@@ -32,9 +32,8 @@ impl Store {
             .arg(self.keys().workers())
             .arg("-inf")
             .arg(now.saturating_sub(FORGET_MS));
-        let mut both = redis::Pipeline::with_capacity(2);
-        both.add_command(add).add_command(forget);
-        self.pipelined("ZADD", &both, 2).await.map(drop)
+        let both = vec![(At::Bell, add), (At::Bell, forget)];
+        self.pipelined("ZADD", both).await.map(drop)
     }
 
     /// Says that a worker has left.
@@ -44,7 +43,7 @@ impl Store {
     pub async fn worker_left(&self, worker: &WorkerId) -> Result<(), StoreError> {
         let mut remove = command("ZREM");
         remove.arg(self.keys().workers()).arg(worker.as_str());
-        self.one("ZREM", 1, &remove).await.map(drop)
+        self.one("ZREM", At::Bell, &remove).await.map(drop)
     }
 
     /// Every worker that is remembered.
@@ -54,7 +53,7 @@ impl Store {
     pub async fn workers(&self) -> Result<Vec<WorkerSeen>, StoreError> {
         let mut range = command("ZRANGE");
         range.arg(self.keys().workers()).arg(0).arg(-1).arg("WITHSCORES");
-        let Value::Array(values) = self.one("ZRANGE", 1, &range).await? else {
+        let Value::Array(values) = self.one("ZRANGE", At::Bell, &range).await? else {
             return Err(StoreError::corrupt("workers", "not a list"));
         };
         let pair = |pair: &[Value]| match pair {

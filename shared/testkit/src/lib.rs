@@ -21,11 +21,13 @@ pub mod haproxy;
 pub mod hostile;
 pub mod poll;
 pub mod process;
+pub mod redis_cluster;
 pub mod redis_server;
 mod scratch;
 
 pub use fault_proxy::{FaultProxy, Upstream};
 pub use haproxy::HaProxy;
 pub use process::{Process, Ready, binary};
+pub use redis_cluster::RedisCluster;
 pub use redis_server::{RedisBuilder, RedisServer};
 pub use scratch::Scratch;

@@ -50,6 +50,13 @@ enum Mode {
     UnixSocket,
     Tcp,
     ClusterNode,
+    ClusterMember,
+}
+
+impl Mode {
+    fn is_cluster(self) -> bool {
+        matches!(self, Self::ClusterNode | Self::ClusterMember)
+    }
 }
 
 /// A running server. It is killed and its files are removed on drop; when the test fails, its files are kept.
@@ -60,6 +67,8 @@ pub struct RedisServer {
     scratch: Scratch,
     args: Vec<String>,
     port: Option<u16>,
+    /// Where other nodes of a cluster reach it.
+    bus: Option<u16>,
 }
 
 impl RedisBuilder {
@@ -91,6 +100,13 @@ impl RedisBuilder {
         self
     }
 
+    /// Becomes a node in cluster mode that knows of no slots and of no others; see [`crate::RedisCluster`].
+    #[must_use]
+    pub(crate) fn cluster_member(mut self) -> Self {
+        self.mode = Mode::ClusterMember;
+        self
+    }
+
     /// Adds a setting, for example `setting("timeout", "1")`.
     #[must_use]
     pub fn setting(mut self, name: &str, value: &str) -> Self {
@@ -113,12 +129,15 @@ impl RedisBuilder {
         let mut failure = String::new();
         for _ in 0..PORT_ATTEMPTS {
             let port = (self.mode != Mode::UnixSocket).then(free_port);
+            // The default, 10000 above the port, may be no port at all.
+            let bus = self.mode.is_cluster().then(free_port);
             let scratch = Scratch::new("redis");
             let server = RedisServer {
-                args: self.args(&scratch, port),
+                args: self.args(&scratch, port, bus),
                 child: Mutex::new(None),
                 scratch,
                 port,
+                bus,
             };
             match server.launch() {
                 Ok(()) => {
@@ -134,7 +153,7 @@ impl RedisBuilder {
         Err(format!("no free port after {PORT_ATTEMPTS} attempts: {failure}"))
     }
 
-    fn args(&self, scratch: &Scratch, port: Option<u16>) -> Vec<String> {
+    fn args(&self, scratch: &Scratch, port: Option<u16>, bus: Option<u16>) -> Vec<String> {
         let dir = scratch.path().display().to_string();
         let mut args = vec![
             "--port".to_owned(),
@@ -163,10 +182,9 @@ impl RedisBuilder {
         if let Some(size) = &self.max_memory {
             args.extend(["--maxmemory".to_owned(), size.clone()]);
         }
-        if self.mode == Mode::ClusterNode {
+        if let Some(bus) = bus {
             args.extend(["--cluster-enabled".to_owned(), "yes".to_owned()]);
-            // The default, 10000 above the port, may be no port at all.
-            args.extend(["--cluster-port".to_owned(), free_port().to_string()]);
+            args.extend(["--cluster-port".to_owned(), bus.to_string()]);
             // A node that nobody has met yet does not know its address, and clients ask it for that.
             args.extend(["--cluster-announce-ip".to_owned(), Ipv4Addr::LOCALHOST.to_string()]);
         }
@@ -215,6 +233,11 @@ impl RedisServer {
     /// The TCP address, if it has one.
     pub fn addr(&self) -> Option<SocketAddr> {
         self.port.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
+    }
+
+    /// The port at which other nodes of a cluster reach it, if it is one.
+    pub(crate) fn bus(&self) -> Option<u16> {
+        self.bus
     }
 
     /// This server as the far side of a [`crate::FaultProxy`]. It stays valid across [`RedisServer::restart`].
@@ -312,6 +335,15 @@ impl RedisServer {
     /// When redis-cli fails or the server answers with an error.
     #[track_caller]
     pub fn cli(&self, args: &[&str]) -> String {
+        self.try_cli(args)
+            .unwrap_or_else(|error| panic!("redis-cli {args:?}: {error}"))
+    }
+
+    /// The same for a question that may be answered with an error.
+    ///
+    /// # Errors
+    /// What redis-cli printed.
+    pub fn try_cli(&self, args: &[&str]) -> Result<String, String> {
         let mut command = child::command("redis-cli");
         // -e: an error reply is an exit code, not just text.
         command.arg("-e").arg("-s").arg(self.socket()).args(args);
@@ -325,13 +357,11 @@ impl RedisServer {
         let text = String::from_utf8_lossy(&output.stdout)
             .trim_end_matches('\n')
             .to_owned();
+        if output.status.success() {
+            return Ok(text);
+        }
         let complaint = String::from_utf8_lossy(&output.stderr);
-        assert!(
-            output.status.success(),
-            "redis-cli {args:?}: {}: {text}{complaint}",
-            output.status
-        );
-        text
+        Err(format!("{}: {text}{complaint}", output.status))
     }
 
     fn launch(&self) -> Result<(), String> {

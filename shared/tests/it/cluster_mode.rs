@@ -8,14 +8,23 @@ use relevo_shared::domain::state::End;
 use relevo_shared::ids::Nonce;
 use relevo_shared::janitor::{Conclusion, conclude};
 use relevo_shared::store::{Asked, Keep, ListFilter, SCRIPTS, Settled};
-use relevo_testkit::RedisServer;
+use relevo_testkit::{RedisCluster, RedisServer};
 
 use crate::fixture::{World, is_done};
 use crate::scenes::{self, Break};
 
 #[tokio::test]
 async fn a_conversation_survives_a_crash_a_cancel_and_its_retention_in_cluster_mode() {
-    let world = World::on(RedisServer::start_cluster_node()).await;
+    Box::pin(conversations(&World::on(RedisServer::start_cluster_node()).await)).await;
+}
+
+#[tokio::test]
+async fn a_conversation_survives_a_crash_a_cancel_and_its_retention_on_three_nodes() {
+    let redis = RedisCluster::start(3);
+    Box::pin(conversations(&World::spread(&redis).await)).await;
+}
+
+async fn conversations(world: &World) {
     let janitor = world.janitor();
     // Contexts of many partitions, and so of many slots.
     let mut partitions = BTreeSet::new();
@@ -92,7 +101,7 @@ async fn every_script_stays_in_its_slot() {
     assert_eq!(names, all);
 
     let cluster = World::on(RedisServer::start_cluster_node()).await;
-    let run_id = cluster.store.preflight().await.unwrap().run_id;
+    let run_id = cluster.store.preflight().await.unwrap().run_ids.concat();
     for scene in &scenes {
         let (script, name) = (scene.call.script, scene.name);
         plain_and_cluster_agree(&plain, &cluster, &run_id, scene, &format!("{script}: {name}"));

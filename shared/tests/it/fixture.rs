@@ -1,6 +1,7 @@
 //! A private Redis, a store on it, and turns to play with.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use a2a::{Message, Part, Role, StreamResponse, TaskState};
@@ -17,7 +18,7 @@ use relevo_shared::store::{
     Batch, ConnectOptions, ContextView, EmitReply, Finish, HistoryLength, Interrupt, JournalRead, Keep, LiveTurn,
     NewEvent, Open, Store, StoreError, StoreMetrics, StoredTask, Submit, Submitted, Swept, Take, Taken, Took,
 };
-use relevo_testkit::RedisServer;
+use relevo_testkit::{RedisCluster, RedisServer};
 
 use crate::probe::Probe;
 
@@ -28,7 +29,8 @@ pub struct World {
     pub store: Store,
     pub probe: Probe,
     pub worker: WorkerId,
-    pub redis: RedisServer,
+    /// The first, of several nodes.
+    pub redis: Arc<RedisServer>,
     registry: Registry,
 }
 
@@ -99,7 +101,20 @@ impl World {
             store: Store::connect(options, metrics).await.unwrap(),
             probe: Probe::new(&redis),
             worker: worker("w-1"),
-            redis,
+            redis: Arc::new(redis),
+            registry,
+        }
+    }
+
+    /// On several nodes.
+    pub async fn spread(cluster: &RedisCluster) -> Self {
+        let registry = Registry::new();
+        let metrics = StoreMetrics::register(&registry).unwrap();
+        Self {
+            store: Store::connect(&options(&cluster.url()), metrics).await.unwrap(),
+            probe: Probe::of_cluster(cluster),
+            worker: worker("w-1"),
+            redis: Arc::clone(&cluster.nodes()[0]),
             registry,
         }
     }
@@ -677,6 +692,18 @@ impl Running {
         trim_below: Option<EntryId>,
         direct: bool,
     ) -> EmitReply {
+        let finished = self.try_finish(store, end, nonce, trim_below, direct).await;
+        finished.unwrap()
+    }
+
+    pub async fn try_finish(
+        &self,
+        store: &Store,
+        end: End,
+        nonce: Nonce,
+        trim_below: Option<EntryId>,
+        direct: bool,
+    ) -> Result<EmitReply, StoreError> {
         let (events, open, snapshot, history) = self.ending(end, nonce);
         let keep = Keep::default();
         let finish = Finish {
@@ -692,6 +719,6 @@ impl Running {
             state: end.state(),
             ..self.batch(nonce, open, &events)
         };
-        store.finish(&batch, &finish).await.unwrap()
+        store.finish(&batch, &finish).await
     }
 }

@@ -11,7 +11,9 @@
 mod acl;
 mod away;
 mod bells;
+mod cluster_away;
 mod cluster_mode;
+mod cluster_nodes;
 mod direct;
 mod exhaustive;
 mod fencing;

@@ -4,12 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
 use redis::{Cmd, Connection, ConnectionLike as _, RedisError, Value};
-use relevo_testkit::RedisServer;
+use relevo_testkit::{RedisCluster, RedisServer};
 
 /// A plain connection over the unix socket. It blocks, which is what a test wants between two steps.
 pub struct Probe {
     url: String,
     connection: Mutex<Connection>,
+    /// Of the other nodes of a cluster.
+    others: Vec<Probe>,
 }
 
 /// Everything that a key holds, without what time alone changes.
@@ -52,12 +54,24 @@ impl Probe {
         Self {
             connection: Mutex::new(open(&url)),
             url,
+            others: Vec::new(),
+        }
+    }
+
+    /// Asks whichever node serves the key.
+    pub fn of_cluster(cluster: &RedisCluster) -> Self {
+        let mut nodes = cluster.nodes().iter().map(|node| Self::new(node));
+        let first = nodes.next().unwrap();
+        Self {
+            others: nodes.collect(),
+            ..first
         }
     }
 
     /// After a restart of the server.
     pub fn reconnect(&self) {
         *self.connection.lock().unwrap_or_else(PoisonError::into_inner) = open(&self.url);
+        self.others.iter().for_each(Self::reconnect);
     }
 
     pub fn try_ask<A: AsRef<[u8]>>(&self, words: &[A]) -> Result<Value, RedisError> {
@@ -65,8 +79,19 @@ impl Probe {
         for word in words {
             command.arg(word.as_ref());
         }
+        let mut answer = self.exchange(&command);
+        for other in &self.others {
+            match answer {
+                Err(error) if error.code() == Some("MOVED") => answer = other.exchange(&command),
+                _ => break,
+            }
+        }
+        answer
+    }
+
+    fn exchange(&self, command: &Cmd) -> Result<Value, RedisError> {
         let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
-        connection.req_command(&command)?.extract_error()
+        connection.req_command(command)?.extract_error()
     }
 
     #[track_caller]
@@ -115,6 +140,21 @@ impl Probe {
 
     pub fn keys(&self) -> BTreeSet<String> {
         self.texts(&["KEYS", "*"]).into_iter().collect()
+    }
+
+    /// Every key in the slot of a key, on whichever node of a cluster it is.
+    pub fn keys_of(&self, key: &str) -> BTreeSet<String> {
+        let slot = self.text(&["CLUSTER", "KEYSLOT", key]).unwrap();
+        let nodes = [self].into_iter().chain(&self.others);
+        let here = |node: &Self| {
+            let mut command = Cmd::new();
+            command.arg(&["CLUSTER", "GETKEYSINSLOT", &slot, "10000"]);
+            list(&node.exchange(&command).unwrap())
+                .iter()
+                .map(text)
+                .collect::<Vec<_>>()
+        };
+        nodes.flat_map(here).collect()
     }
 
     /// Redis ms.

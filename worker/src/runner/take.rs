@@ -1,5 +1,7 @@
 //! Taking turns: wait for a free slot, then for the bell of any pool, then take from the partition it names.
 
+mod bells;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,8 +10,10 @@ use relevo_shared::agents::Profile;
 use relevo_shared::ids::{LeaseToken, Partition, WorkerId};
 use relevo_shared::platform::tasks::{self, Kind, Tasks};
 use relevo_shared::platform::{clock, entropy};
-use relevo_shared::store::{BellWaiter, Held, Keep, RedisClock, Retry, Store, StoreError, Take, Taken, Took, millis};
+use relevo_shared::store::{Held, Keep, RedisClock, Retry, Store, StoreError, Take, Taken, Took, millis};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+
+use bells::{Bells, Rung};
 
 use super::draft::OutputLimits;
 use super::leases::{Authority, Leases};
@@ -23,6 +27,8 @@ use crate::metrics::WorkerMetrics;
 const MOST_TAKEN: usize = 16;
 /// How long one wait for the bell lasts. A worker that dies meanwhile swallows one bell at the most; the janitor rings again.
 const BELL_WAIT: Duration = Duration::from_secs(2);
+/// How long a take is repeated while a node of a cluster is away: other nodes have turns, too.
+const AWAY: Duration = Duration::from_secs(1);
 
 /// What a worker's turns need to know.
 #[derive(Debug, Clone)]
@@ -129,6 +135,10 @@ impl Worker {
         partition: Partition,
         first: OwnedSemaphorePermit,
     ) -> Result<(), StoreError> {
+        // The janitor rings for it when its node is back.
+        if self.store.is_away(partition) {
+            return Ok(());
+        }
         // At most a quarter of what is free, so that one partition does not starve the others. A partition that has more rings again.
         let free = self.slots.available_permits() + 1;
         let mut permits = vec![first];
@@ -163,6 +173,11 @@ impl Worker {
         last: bool,
     ) -> Result<Took, StoreError> {
         let started = clock::boottime();
+        let limit = if self.store.is_clustered() {
+            AWAY.min(self.settings.ttl / 3)
+        } else {
+            self.settings.ttl / 3
+        };
         let mut tries = 0;
         loop {
             let take = Take {
@@ -177,7 +192,7 @@ impl Worker {
             };
             match self.store.take(&take).await {
                 Err(error) if error.retry() == Retry::Later => {
-                    if clock::boottime().saturating_sub(started) > self.settings.ttl / 3 {
+                    if clock::boottime().saturating_sub(started) > limit {
                         return Err(error);
                     }
                     back_off(tries).await;
@@ -234,41 +249,6 @@ impl Holds {
 impl Drop for Holds {
     fn drop(&mut self) {
         self.leases.remove(&self.token);
-    }
-}
-
-/// A partition of a pool that has undelivered turns.
-#[derive(Debug, PartialEq, Eq)]
-struct Rung {
-    pool: String,
-    partition: Partition,
-}
-
-/// The bells of a worker's pools, heard in turn: no pool is first for ever.
-struct Bells {
-    pools: Vec<String>,
-    waiter: BellWaiter,
-}
-
-impl Bells {
-    fn new(store: &Store, pools: Vec<String>) -> Self {
-        let waiter = store.bell_waiter();
-        Self { pools, waiter }
-    }
-
-    /// The next that rings within this time.
-    async fn next(&mut self, store: &Store, wait: Duration) -> Result<Option<Rung>, StoreError> {
-        if !self.pools.is_empty() {
-            self.pools.rotate_left(1);
-        }
-        for pool in &self.pools {
-            if let Some(partition) = store.answer_bell(pool).await? {
-                let pool = pool.clone();
-                return Ok(Some(Rung { pool, partition }));
-            }
-        }
-        let rung = self.waiter.wait(&self.pools, wait).await?;
-        Ok(rung.map(|(pool, partition)| Rung { pool, partition }))
     }
 }
 

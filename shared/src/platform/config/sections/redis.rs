@@ -17,8 +17,10 @@ crate::settings! {
     /// Where the shared state is. All gateways and workers of one cluster must agree on `url`, `prefix` and
     /// `partitions`; a process that disagrees with what is stored refuses to start.
     pub struct RedisSettings in "redis" {
-        /// Address of Redis 7 or later: redis:// (TCP), rediss:// (TLS) or unix:// (socket). Credentials in it
-        /// are masked wherever it is shown. Nothing works while it cannot be reached.
+        /// Address of Redis 7 or later: redis:// (TCP), rediss:// (TLS) or unix:// (socket). Of a Redis Cluster, any
+        /// node: it says where the others are, and they are reached at the addresses that they announce, with the
+        /// same scheme, user and password. Credentials in it are masked wherever it is shown. Nothing works while it
+        /// cannot be reached; once started, a process needs the nodes of a cluster, not this one.
         url: ServiceUrl = "redis://127.0.0.1:6379",
         /// ACL user name; unset means the default user.
         username: Option<String> = "",
@@ -33,7 +35,7 @@ crate::settings! {
         /// Into how many partitions contexts are spread: a power of two up to 4096. It is fixed by the first process
         /// that starts; more than 64 only serve a Redis Cluster of many nodes.
         partitions: u32 = "64",
-        /// Exclusive connections per process for what must not share one (large reads, waiting). Too few: such calls
+        /// Exclusive connections per process and node for what must not share one (large reads, waiting). Too few: such calls
         /// queue up behind each other.
         pool_size: NonZeroUsize = "4",
         /// How long one call may take before it counts as failed and is repeated or refused. Shorter than a failover
