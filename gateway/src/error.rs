@@ -158,6 +158,11 @@ impl ApiError {
         error.may_have_submitted(task)
     }
 
+    /// Whether a turn may have been submitted all the same.
+    pub(crate) fn is_unknown(&self) -> bool {
+        matches!(self, Self::Unavailable { unknown: Some(_), .. })
+    }
+
     /// This task was, or may have been, submitted all the same.
     pub(crate) fn may_have_submitted(self, task: TaskId) -> Self {
         match self {

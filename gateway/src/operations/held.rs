@@ -32,16 +32,17 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    pub(super) fn new(services: &Services, task: TaskId, armed: bool) -> Self {
+    /// Begins before the turn is submitted: a client may go away while that is under way.
+    pub(super) fn new(services: &Services, task: TaskId) -> Self {
         Self {
             services: Services::clone(services),
             task,
-            armed,
+            armed: true,
         }
     }
 
-    /// There is an answer.
-    pub(super) fn answered(mut self) {
+    /// There is an answer, or nothing to wait for.
+    pub(super) fn over(mut self) {
         self.armed = false;
     }
 }
@@ -53,21 +54,26 @@ impl Drop for Waiting {
         }
         let (services, task) = (Services::clone(&self.services), self.task);
         let deadline = Instant::now() + services.settings.gateway.request_timeout;
-        let shown = async move { drop(show(&services, deadline, task).await) };
-        // A gateway that ends before leaves it to the worker.
+        // Even if it has been answered meanwhile: nobody got it. On the connection that the submit went over, after it.
+        let shown = async move { drop(until_answered(deadline, || services.store.show_task(task, true)).await) };
+        // A gateway that ends before leaves it to the worker, which finds that nobody hears it.
         drop(tasks::spawn(&self.services.tasks, "show", Kind::BestEffort, shown));
     }
 }
 
 /// Streams a turn whose agent may answer without a task.
-pub(super) async fn stream(services: &Services, call: &Call, accepted: Accepted) -> Result<EventStream, ApiError> {
+pub(super) async fn stream(
+    services: &Services,
+    call: &Call,
+    accepted: Accepted,
+    waiting: Waiting,
+) -> Result<EventStream, ApiError> {
     let task = accepted.opening.cursor.task;
     // The turn was taken: an error from here on must not read as if it was not.
-    let waiting = Waiting::new(services, task, true);
     let stream = held(services, call, accepted)
         .await
         .map_err(|error| error.may_have_submitted(task))?;
-    waiting.answered();
+    waiting.over();
     Ok(stream)
 }
 
@@ -93,7 +99,7 @@ async fn held(services: &Services, call: &Call, accepted: Accepted) -> Result<Ev
                 if over && let Some((message, cursor)) = answer(services, call, task).await? {
                     return Ok(single(services, cursor, bytes(message)));
                 }
-                if needs_a_task {
+                if over || needs_a_task {
                     break;
                 }
             }
@@ -133,7 +139,7 @@ pub(super) async fn answer(services: &Inner, call: &Call, task: TaskId) -> Resul
 
 /// Shows a task to everyone who may see it; says whether there is one to show.
 pub(super) async fn show(services: &Inner, deadline: Instant, task: TaskId) -> Result<bool, ApiError> {
-    Ok(until_answered(deadline, || services.store.show_task(task)).await?)
+    Ok(until_answered(deadline, || services.store.show_task(task, false)).await?)
 }
 
 /// The event that is an answer without a task.

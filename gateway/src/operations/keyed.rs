@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::extensions::IDEMPOTENCY;
+use super::held::Waiting;
 use super::submit::{Accepted, Opening, Sent, admit};
 use super::{until_answered, wait};
 use crate::auth::Principal;
@@ -170,7 +171,7 @@ pub(super) async fn attach(
         listener: Some(listener),
         opening,
         fresh: false,
-        held: shown == Shown::NotYet,
+        held: (shown == Shown::NotYet).then(|| Waiting::new(services, task)),
         place: 0,
     })))
 }

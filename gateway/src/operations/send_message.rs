@@ -53,12 +53,10 @@ pub(crate) async fn send_message(
     let limit = call.received + services.settings.send.max_wait;
     // The turn was taken: an error from here on must not read as if it was not.
     let taken = |error: ApiError| error.may_have_submitted(opening.cursor.task);
-    let waiting = held::Waiting::new(services, opening.cursor.task, held);
     let over = wait::turn(services, &mut listener, &mut awaited, limit, &seat)
         .await
         .map_err(taken)?;
-    waiting.answered();
-    if held {
+    if let Some(waiting) = held {
         if over == Over::Time {
             // What comes back in a moment is a task.
             let deadline = tokio::time::Instant::now() + services.settings.gateway.request_timeout;
@@ -67,6 +65,7 @@ pub(crate) async fn send_message(
                 .map_err(taken)?;
         }
         let answer = held::answer(services, call, opening.cursor.task).await.map_err(taken)?;
+        waiting.over();
         if let Some((message, _)) = answer {
             return Ok(SendMessageResponse::Message(message));
         }

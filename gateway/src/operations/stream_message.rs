@@ -27,8 +27,10 @@ pub(crate) async fn stream_message(
             Ok(single(services, cursor, opening.into_bytes()))
         }
         Sent::Direct(message, cursor) => Ok(single(services, cursor, held::bytes(*message))),
-        Sent::Accepted(accepted) if accepted.held => held::stream(services, call, *accepted).await,
-        Sent::Accepted(accepted) => {
+        Sent::Accepted(mut accepted) => {
+            if let Some(waiting) = accepted.held.take() {
+                return held::stream(services, call, *accepted, waiting).await;
+            }
             let Some(listener) = accepted.listener else {
                 return Err(ApiError::StateLost(accepted.opening.cursor.task));
             };

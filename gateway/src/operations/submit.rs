@@ -14,6 +14,7 @@ use relevo_shared::ids::{Cursor, EntryId, Nonce, TaskId, TurnId};
 use relevo_shared::platform::entropy;
 use relevo_shared::store::{HistoryLength, Reservation, StoredTask, Submit, Submitted, millis};
 
+use super::held::Waiting;
 use super::{busy, keyed, read_visible, until_answered};
 use crate::auth::Principal;
 use crate::error::ApiError;
@@ -47,8 +48,8 @@ pub(super) struct Accepted {
     pub(super) opening: Opening,
     /// Whether that is all there is of the task: it has just begun.
     pub(super) fresh: bool,
-    /// Whether it may still be answered without a task for clients.
-    pub(super) held: bool,
+    /// Who waits for an answer without a task for clients, if there may be one.
+    pub(super) held: Option<Waiting>,
     /// How many turns of its context come before it.
     pub(super) place: u64,
 }
@@ -181,8 +182,17 @@ async fn new_task(
         history: &[],
         interrupt: None,
     };
-    match busy::send(services, call, &submit).await? {
-        Submitted::Accepted { first, number, .. } if first != at => {
+    let waiting = direct.then(|| Waiting::new(services, task));
+    let submitted = busy::send(services, call, &submit).await;
+    let fresh = matches!(&submitted, Ok(Submitted::Accepted { first, .. }) if *first == at);
+    let unknown = matches!(&submitted, Err(error) if error.is_unknown());
+    let held = if fresh || unknown {
+        waiting
+    } else {
+        waiting.map(Waiting::over).and(None)
+    };
+    match submitted? {
+        Submitted::Accepted { first, number, .. } if !fresh => {
             keyed::attach(services, call, task, number, first, want).await
         }
         Submitted::Accepted { number, place, .. } => {
@@ -192,7 +202,7 @@ async fn new_task(
                 listener,
                 opening,
                 fresh: true,
-                held: direct,
+                held,
                 place,
             })))
         }
@@ -272,7 +282,7 @@ async fn follow_up(
                     listener,
                     opening,
                     fresh: false,
-                    held: false,
+                    held: None,
                     place: 0,
                 })));
             }

@@ -1,12 +1,13 @@
 //! Answers without a task: one message and nothing else, on every binding, for agents that may give one.
 
 use relevo_shared::domain::state::End;
-use relevo_testkit::poll;
+use relevo_testkit::{FaultProxy, RedisServer, poll};
 use serde_json::{Value, json};
 
 use crate::binding::{ALL, Binding, Caller};
 use crate::client::{message, message_in};
-use crate::gateway::{World, world_with};
+use crate::gateway::{Gateway, World, store, world_with};
+use crate::hand::Hand;
 use crate::old;
 
 const FILE: &str = "[agents.a]\nkind = \"demo\"\ndirect = true\n";
@@ -147,6 +148,41 @@ async fn a_task_whose_client_went_away_can_be_found() {
         }
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_task_whose_client_went_away_before_it_was_known_to_be_taken_can_be_found() {
+    for method in ["SendMessage", "SendStreamingMessage"] {
+        let redis = RedisServer::start();
+        let proxy = FaultProxy::start(redis.upstream());
+        let gateway = Gateway::start_with(&proxy.url(), FILE, &[]).await;
+        let other = Gateway::start_with(&redis.url(), FILE, &[]).await;
+        let hand = Hand::new(store(&redis).await);
+        // Redis knows the scripts.
+        let first = gateway.client();
+        tokio::join!(first.call("SendMessage", message("first")), async {
+            hand.take().await.answer("hello").await;
+        });
+        // The turn is stored, and the gateway does not hear of it as long as its client is there.
+        proxy.swallow_reply_to(b"a text that only this message has");
+        let params = message("a text that only this message has");
+        let turn = tokio::select! {
+            answer = gateway.client().request(method, &params).send() => panic!("{answer:?}"),
+            turn = hand.take() => turn,
+        };
+        let id = turn.task();
+        turn.answer("hello").await;
+        poll::until("the task to be listed", async || {
+            let listed = other.client().call("ListTasks", json!({})).await;
+            match listed["tasks"][0]["id"].as_str() {
+                Some(found) if found == id => Ok(()),
+                _ => Err(listed),
+            }
+        })
+        .await;
+        let task = other.client().task(&id).await;
+        assert_eq!(task["status"]["message"]["parts"][0]["text"], "hello", "{task}");
+    }
 }
 
 #[tokio::test]

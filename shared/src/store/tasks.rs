@@ -115,13 +115,14 @@ impl Store {
         Err(StoreError::corrupt("task", "its snapshot and its journal do not fit"))
     }
 
-    /// Shows a task that nobody saw so far, unless it was answered without one. Says whether it may be seen now. Safe to send twice.
+    /// Shows a task that nobody saw so far, unless it was answered without one and somebody got the answer. Says whether it may be
+    /// seen now. Safe to send twice.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn show_task(&self, task: TaskId) -> Result<bool, StoreError> {
+    pub async fn show_task(&self, task: TaskId, unheard: bool) -> Result<bool, StoreError> {
         let mut args = Args::new();
-        args.push(task.to_string());
+        args.push(task.to_string()).push(if unheard { "1" } else { "" });
         let reply = self.run(Name::Show, task.partition(), &args).await?;
         match reply.tag.as_str() {
             "SHOWN" => Ok(true),

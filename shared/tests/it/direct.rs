@@ -27,6 +27,7 @@ async fn an_answer_without_a_task_is_never_seen() {
     let world = World::start().await;
     let record = world.unseen("c-1").await;
     let turn = world.run(&record).await;
+    world.hear(record.task).await;
     assert_eq!(
         (shown(&world, &record).await, listed(&world, &record).await),
         (Shown::NotYet, 0)
@@ -39,7 +40,7 @@ async fn an_answer_without_a_task_is_never_seen() {
     let stored = world.stored(record.task).await;
     assert!(stored.terminal && stored.state == TaskState::Completed);
     let before = world.probe.dump();
-    assert!(!world.store.show_task(record.task).await.unwrap());
+    assert!(!world.store.show_task(record.task, false).await.unwrap());
     world.reached("show", "DIRECT");
     assert_eq!(world.probe.dump(), before);
     // It goes like every other task.
@@ -47,8 +48,41 @@ async fn an_answer_without_a_task_is_never_seen() {
     let partition = world.partition(&record);
     world.probe.set_score(&world.store.keys().retain(partition), &member, 1);
     assert!(world.store.purge(partition, &member, &Keep::default()).await.unwrap());
-    assert!(!world.store.show_task(record.task).await.unwrap());
+    assert!(!world.store.show_task(record.task, false).await.unwrap());
     world.reached("show", "GONE");
+}
+
+#[tokio::test]
+async fn an_answer_that_reaches_nobody_is_a_tasks() {
+    let world = World::start().await;
+    // Nobody hears it: whoever waited is gone, and so is its gateway.
+    let record = world.unseen("c-1").await;
+    let turn = world.run(&record).await;
+    assert!(is_done(&turn.answer(&world.store).await));
+    assert_eq!(
+        (shown(&world, &record).await, listed(&world, &record).await),
+        (Shown::Yes, 1)
+    );
+    // A gateway heard it and could not hand it on.
+    let record = world.unseen("c-2").await;
+    let turn = world.run(&record).await;
+    world.hear(record.task).await;
+    assert!(is_done(&turn.answer(&world.store).await));
+    assert_eq!(shown(&world, &record).await, Shown::Never);
+    for _ in 0..2 {
+        assert!(world.store.show_task(record.task, true).await.unwrap());
+        assert_eq!(
+            (shown(&world, &record).await, listed(&world, &record).await),
+            (Shown::Yes, 2)
+        );
+    }
+    let filter = ListFilter {
+        scope: record.scope(),
+        context: None,
+        state: Some(TaskState::Completed),
+        since: None,
+    };
+    assert_eq!(world.store.list_tasks(&filter, None, 10).await.unwrap().total, 2);
 }
 
 #[tokio::test]
@@ -59,7 +93,7 @@ async fn what_was_shown_before_the_answer_is_a_task() {
     turn.emit(&world.store, &[]).await;
     assert_eq!(listed(&world, &record).await, 0, "WORKING shows nothing");
     for _ in 0..2 {
-        assert!(world.store.show_task(record.task).await.unwrap());
+        assert!(world.store.show_task(record.task, false).await.unwrap());
         world.reached("show", "SHOWN");
         assert_eq!(
             (shown(&world, &record).await, listed(&world, &record).await),

@@ -1,7 +1,7 @@
 //! A private Redis, a store on it, and turns to play with.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use a2a::{Message, Part, Role, StreamResponse, TaskState};
@@ -16,7 +16,8 @@ use relevo_shared::janitor::{Janitor, JanitorMetrics, JanitorSettings, interrupt
 use relevo_shared::platform::entropy;
 use relevo_shared::store::{
     Batch, ConnectOptions, ContextView, EmitReply, Finish, HistoryLength, Interrupt, JournalRead, Keep, LiveTurn,
-    NewEvent, Open, Store, StoreError, StoreMetrics, StoredTask, Submit, Submitted, Swept, Take, Taken, Took,
+    NewEvent, Open, Store, StoreError, StoreMetrics, StoredTask, Submit, Submitted, Subscriber, SubscriberHandle,
+    Swept, Take, Taken, Took,
 };
 use relevo_testkit::{RedisCluster, RedisServer};
 
@@ -32,6 +33,8 @@ pub struct World {
     /// The first, of several nodes.
     pub redis: Arc<RedisServer>,
     registry: Registry,
+    /// What hears of tasks, as long as the world is there.
+    ears: Mutex<Vec<(Subscriber, SubscriberHandle)>>,
 }
 
 pub fn options(url: &str) -> ConnectOptions {
@@ -103,6 +106,7 @@ impl World {
             worker: worker("w-1"),
             redis: Arc::new(redis),
             registry,
+            ears: Mutex::default(),
         }
     }
 
@@ -116,6 +120,7 @@ impl World {
             worker: worker("w-1"),
             redis: Arc::clone(&cluster.nodes()[0]),
             registry,
+            ears: Mutex::default(),
         }
     }
 
@@ -391,6 +396,13 @@ impl World {
             direct: true,
             ..self.record(context_id).await
         }
+    }
+
+    /// Hears of a task from now on, as a gateway does that waits for its answer.
+    pub async fn hear(&self, task: TaskId) {
+        let (ear, handle) = self.store.subscriber().await.unwrap();
+        handle.follow(task).await.unwrap();
+        self.ears.lock().unwrap().push((ear, handle));
     }
 
     /// A turn that waits when its context is busy.

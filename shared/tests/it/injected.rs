@@ -182,6 +182,9 @@ async fn what_may_fail_is_called_before_the_first_write_or_its_error_is_handled(
             if how != "pcall" || matches!(command.as_str(), "XREADGROUP" | "XGROUP") {
                 continue; // `takes.rs` takes queues away; a group that exists cannot be created again.
             }
+            if name == scenes::UNHEARD {
+                continue; // Whether anyone hears it is what PUBLISH answers; without an answer somebody may.
+            }
             scene.set(&world.probe);
             let run = scene.run(&world.probe, Break::Fails(n + 1));
             assert_eq!(

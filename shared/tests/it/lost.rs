@@ -199,7 +199,7 @@ impl<'a> Story<'a> {
         let mut turn = self.take().await;
         let taken = &turn.taken;
         until_known(async || self.store.bind_workspace(taken, b"/a").await).await;
-        until_known(async || self.store.show_task(record.task).await).await;
+        until_known(async || self.store.show_task(record.task, false).await).await;
         self.emit(&mut turn, "one ", false).await;
         self.emit(&mut turn, "two ", true).await;
         self.renew(&turn).await;

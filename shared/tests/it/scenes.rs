@@ -18,6 +18,9 @@ use crate::fixture::{Running, TTL, World, is_done, token, worker};
 use crate::probe::{Dump, Probe, Saved, list, text};
 use crate::record::{Call, Recorder, text_of};
 
+/// The scene whose outcome depends on what PUBLISH answers.
+pub const UNHEARD: &str = "an answer that nobody hears";
+
 /// A call and what it found.
 pub struct Scene {
     pub name: &'static str,
@@ -611,13 +614,22 @@ impl Stage<'_> {
         let record = world.unseen("c-1").await;
         world.queue(&record).await;
         self.ready();
-        world.store.show_task(record.task).await.unwrap();
+        world.store.show_task(record.task, false).await.unwrap();
         self.done("a task that nobody saw", "show");
+
+        let turn = world.run(&world.unseen("c-1").await).await;
+        world.hear(turn.taken.record.task).await;
+        self.ready();
+        turn.answer(&world.store).await;
+        self.done("an answer without a task", "finish");
+        self.ready();
+        world.store.show_task(turn.taken.record.task, true).await.unwrap();
+        self.done("an answer that reached nobody", "show");
 
         let turn = world.run(&world.unseen("c-1").await).await;
         self.ready();
         turn.answer(&world.store).await;
-        self.done("an answer without a task", "finish");
+        self.done(UNHEARD, "finish");
 
         let turn = world.run(&world.unseen("c-1").await).await;
         self.ready();

@@ -72,7 +72,7 @@ pub(crate) struct Ending {
 pub(crate) async fn show(store: &Store, taken: &Taken) -> Result<bool, StoreError> {
     let mut tries = 0;
     loop {
-        match store.show_task(taken.record.task).await {
+        match store.show_task(taken.record.task, false).await {
             Err(error) if error.retry() == Retry::Later => back_off(tries).await,
             answer => return answer,
         }

@@ -3,7 +3,7 @@
 -- KEYS    1 meta
 -- ARGV    1 publish command, 2 context key, 3 epoch, 4 token, 5 turn, 6 task, 7 prev, 8 nonce, 9 stamp, 10 state,
 --         11 '' | 'working' | 'boundary' (opens the attempt), 12 snapshot, 13 class of the end ('i' | 't'),
---         14 '1' when the end is a cancel's, '2' when it is an answer without a task: nobody ever sees that one, 15 trim journal below this id or '', 16-19 how long to keep task, context, journal
+--         14 '1' when the end is a cancel's, '2' when it is an answer without a task: nobody ever sees that one, if somebody hears it now, 15 trim journal below this id or '', 16-19 how long to keep task, context, journal
 --         and turn (ms), 20 count of history items, then the items, then count of events, then pairs (event, kind), then
 --         the agent
 -- DERIVES ctx:<ctx> wait:<ctx> waiting task:<id> turn:<id> ev:<id> sess:<ctx>:<agent> hist:<id> turns:* q:<scope> due retain idx:* ch:<task>
@@ -31,10 +31,10 @@ local pool = release({
   snapshot = snapshot, last = last, stamp = stamp, minid = ARGV[15], keep = 16, history = 20, base = t[5],
   waits = c[5], hid = t[6],
 })
-if ARGV[14] == '2' then
+local heard, ears = announce(publish, task, prev, last, at)
+if ARGV[14] == '2' and ears > 0 then
   redis.call('HSET', P .. 'task:' .. task, 'hid', '2')
-else
+else -- an answer that no gateway waits for would be lost: it is a task's
   index(t[3], ctx, task, t[2], state, stamp)
 end
-local heard = announce(publish, task, prev, last, at)
 return { 'DONE', last, int(now), '', int(heard), pool }

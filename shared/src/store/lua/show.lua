@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
--- Shows a task that nobody saw so far: it is listed and found from now on. One that was answered without a task stays unseen.
+-- Shows a task that nobody saw so far: it is listed and found from now on. One that was answered without a task stays unseen, unless
+-- the answer reached nobody.
 -- KEYS    1 meta
--- ARGV    1 task
+-- ARGV    1 task, 2 '1' when whoever waited for the answer is gone
 -- DERIVES task:<id> idx:*
 -- RETURNS SHOWN | DIRECT | GONE
 -- USES    base
@@ -9,7 +10,7 @@ local task = ARGV[1]
 local t = redis.call('HMGET', P .. 'task:' .. task, 'hid', 'scope', 'ctx', 'state', 'up')
 if not t[2] then
   return { 'GONE' }
-elseif t[1] == '2' then
+elseif t[1] == '2' and ARGV[2] ~= '1' then
   return { 'DIRECT' }
 end
 if t[1] then

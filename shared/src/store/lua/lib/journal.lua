@@ -12,7 +12,8 @@ local function append(task, prev, nonce, at)
   return id
 end
 
--- PUBLISH comes last and may fail (ACL): the journal is the truth, a doorbell only an accelerator.
+-- PUBLISH may fail (ACL): the journal is the truth, a doorbell only an accelerator. Returns whether it did not, and how many heard it,
+-- as far as that can be known.
 local function announce(publish, task, prev, last, at)
   local kinds, lengths, events, size = {}, {}, {}, 0
   for i = 1, tonumber(ARGV[at]) do
@@ -26,7 +27,7 @@ local function announce(publish, task, prev, last, at)
   end
   local sent = redis.pcall(publish, P .. 'ch:' .. task, head)
   if type(sent) == 'table' and sent.err then
-    return 0
+    return 0, 1
   end
-  return 1
+  return 1, sent
 end
