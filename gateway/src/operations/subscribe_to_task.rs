@@ -86,9 +86,9 @@ pub(super) async fn resume(
     let stored = read_own(services, principal, &id, HistoryLength::Latest(0), call.deadline).await?;
     match stored.shown {
         Shown::Yes => {}
-        Shown::NotYet => return Err(ApiError::TaskNotFound(id)),
-        // The message was all there is.
-        Shown::Never => return Ok(Box::pin(futures_util::stream::empty())),
+        // The message was all there is, for whoever sends it again.
+        Shown::Never if idle == Idle::Over => return Ok(Box::pin(futures_util::stream::empty())),
+        Shown::NotYet | Shown::Never => return Err(ApiError::TaskNotFound(id)),
     }
     let listener = services.hub.join(cursor.task, cursor.entry, Want::Events).await;
     let read = until_answered(call.deadline, || listener.read()).await?;

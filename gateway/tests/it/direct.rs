@@ -130,6 +130,13 @@ async fn a_client_that_comes_back_with_the_messages_position_hears_nothing_more(
     let mut again = client.resume("SendStreamingMessage", message("hi"), &cursor).await;
     assert!(again.ended().await);
     assert!(world.hand.try_take().await.is_none());
+    // Of the task it is no position: there is none.
+    let task = cursor.split('.').next().unwrap();
+    let subscribing = client
+        .request("SubscribeToTask", &json!({ "id": task }))
+        .header("last-event-id", &cursor);
+    let refused: Value = subscribing.send().await.unwrap().json().await.unwrap();
+    assert_eq!(refused["error"]["data"][0]["reason"], "TASK_NOT_FOUND", "{refused}");
 }
 
 #[tokio::test]
