@@ -7,10 +7,11 @@ use std::time::Duration;
 use a2a::TaskState;
 use relevo_shared::domain::event::TURN;
 use relevo_testkit::poll;
+use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use crate::fixture::Cluster;
-use crate::wire::{Say, without_ids};
+use crate::wire::{Say, message_id, without_ids};
 
 const TURNS: usize = 10;
 const ROUNDS: usize = 5;
@@ -117,4 +118,35 @@ async fn turns_survive_the_death_of_their_workers_at_any_moment() {
     }
     assert!(restarts > 0, "no kill hit a turn: the test has tested nothing");
     assert_eq!(cluster.dead_letters(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_without_a_task_whose_gateway_was_killed_is_found_as_a_tasks() {
+    let file = "[agents.demo]\nkind = \"demo\"\ndirect = true\n";
+    let mut cluster = Cluster::setup().config(file).gateways(2).workers(1).start().await;
+    let client = cluster.client();
+    let params = json!({ "message": {
+        "messageId": message_id(), "role": "ROLE_USER", "contextId": "c-1",
+        "parts": [{ "text": "chunks=0 direct=1 hold=5" }],
+    } });
+    let waiting = tokio::spawn({
+        let (client, params) = (client.clone(), params.clone());
+        async move { client.call::<Value>(0, "SendMessage", &params).await }
+    });
+    cluster.until_held("c-1").await;
+    cluster.kill_gateway(0);
+    assert!(waiting.await.unwrap().is_err());
+    let task = poll::until("the task to be listed", || async {
+        let listed: Value = client.call(1, "ListTasks", &json!({})).await.unwrap();
+        let task = listed["tasks"].get(0).cloned();
+        task.filter(|task| task["status"]["state"] == "TASK_STATE_COMPLETED")
+            .ok_or(listed)
+    })
+    .await;
+    assert!(task["status"]["message"].is_object(), "{task}");
+    // Beside it, one that somebody waits for is no task.
+    let answer: Value = client.call(1, "SendMessage", &params).await.unwrap();
+    assert!(answer["message"].is_object(), "{answer}");
+    let listed: Value = client.call(1, "ListTasks", &json!({})).await.unwrap();
+    assert_eq!(listed["totalSize"], 1, "{listed}");
 }
