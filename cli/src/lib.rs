@@ -30,6 +30,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use exit::{Exit, Problem};
 use print::Screen;
+use relevo_shared::platform::runtime;
 use relevo_worker::supervise;
 
 /// What every complaint begins with.
@@ -82,8 +83,8 @@ pub fn main() -> ExitCode {
             return ExitCode::from(code);
         }
     };
-    let ended = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime.block_on(run(command, &screen)),
+    let ended = match runtime::run(run(command, &screen)) {
+        Ok(ended) => ended,
         Err(error) => Err(Problem::Failed(anyhow::Error::from(error).context("no runtime"))),
     };
     match ended {

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use clap::Parser;
 use clap::error::ErrorKind;
 use relevo_shared::platform::config::{EXIT_CONFIG, Loader, process_env};
-use relevo_shared::platform::logging;
 use relevo_shared::platform::shutdown::Shutdown;
+use relevo_shared::platform::{logging, runtime};
 
 use crate::app::App;
 use crate::config::Config;
@@ -96,14 +96,10 @@ pub fn main() -> ExitCode {
     }
     config.ready_file = arguments.ready_file;
     logging::init(&config.settings.log);
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            tracing::error!(error = &error as &dyn std::error::Error, "no runtime");
-            return ExitCode::FAILURE;
-        }
-    };
-    runtime.block_on(run(config))
+    runtime::run(run(config)).unwrap_or_else(|error| {
+        tracing::error!(error = &error as &dyn std::error::Error, "no runtime");
+        ExitCode::FAILURE
+    })
 }
 
 async fn run(config: Config) -> ExitCode {

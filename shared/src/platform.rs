@@ -13,5 +13,6 @@ pub mod logging;
 pub mod metrics;
 pub mod readiness;
 pub mod ready_file;
+pub mod runtime;
 pub mod shutdown;
 pub mod tasks;

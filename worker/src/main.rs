@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use relevo_shared::platform::logging;
 use relevo_shared::platform::shutdown::Shutdown;
+use relevo_shared::platform::{logging, runtime};
 use relevo_worker::{App, Args, Started, start, supervise};
 
 /// See ADR 13.
@@ -27,8 +27,8 @@ fn main() -> ExitCode {
         let app = App::build(*config, args.ready_file, Shutdown::new()).await?;
         app.run_with_signals().await
     };
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime,
+    let ended = match runtime::run(run) {
+        Ok(ended) => ended,
         Err(error) => {
             return say(
                 &mut std::io::stderr(),
@@ -37,7 +37,7 @@ fn main() -> ExitCode {
             );
         }
     };
-    match runtime.block_on(run) {
+    match ended {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {

@@ -12,8 +12,8 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{FsWord, OFlags, PROC_SUPER_MAGIC};
 use url::Url;
 
-use super::Unusable;
 use super::workspace::Roots;
+use super::{Unusable, may_exist};
 
 const NOT_LOCAL: Unusable = Unusable("A2A file URL parts must use local file:// URLs.");
 const OUTSIDE: Unusable = Unusable("A2A file URL part is outside the allowed workspace.");
@@ -122,6 +122,9 @@ fn path_of(url: &str) -> Result<PathBuf, Unusable> {
     if path.as_os_str().as_encoded_bytes().contains(&0) {
         return Err(OUTSIDE);
     }
+    if !may_exist(&path) {
+        return Err(NO_FILE);
+    }
     Ok(path)
 }
 
@@ -203,6 +206,13 @@ mod tests {
             workspace: Path::new("/"),
             roots: &Roots::new(&["/".to_owned()]),
         };
+        // Neither is looked for on the disk, whatever they stand below.
+        for long in ["b/".repeat(1 << 20), "x".repeat(256)] {
+            assert_eq!(refused(&place, &at(&long)), NO_FILE.0);
+            assert_eq!(refused(&place, &format!("file:///none/{long}")), NO_FILE.0);
+        }
+        assert_eq!(refused(&place, &at(&"b/".repeat(1_000))), NO_FILE.0);
+        assert_eq!(refused(&place, &at(&"x".repeat(255))), NO_FILE.0);
         for system in [
             "file:///proc/self/environ",
             "file:///proc/self/cmdline",

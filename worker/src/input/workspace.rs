@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use relevo_shared::domain::record::TurnRecord;
 use serde_json::Value;
 
-use super::Unusable;
+use super::{Unusable, may_exist};
 
 /// For everything that is wrong with it: which it is would tell what the disk holds.
 const INVALID: Unusable = Unusable("Invalid A2A workspace metadata.");
@@ -49,7 +49,7 @@ impl Roots {
 pub(super) fn of(record: &TurnRecord, namespace: Option<&str>, roots: &Roots) -> Result<PathBuf, Unusable> {
     let wanted = match namespace.and_then(|namespace| cwd(record, namespace)) {
         None => roots.default.clone(),
-        Some(Value::String(path)) if Path::new(path).is_absolute() && !path.contains('\0') => PathBuf::from(path),
+        Some(Value::String(path)) if is_usable(path) => PathBuf::from(path),
         Some(_) => return Err(INVALID),
     };
     let found = wanted.canonicalize().map_err(|_wrong| INVALID)?;
@@ -58,6 +58,11 @@ pub(super) fn of(record: &TurnRecord, namespace: Option<&str>, roots: &Roots) ->
     } else {
         Err(INVALID)
     }
+}
+
+fn is_usable(path: &str) -> bool {
+    let named = Path::new(path);
+    named.is_absolute() && !path.contains('\0') && may_exist(named)
 }
 
 /// The message's own word, else the request's.
@@ -123,6 +128,8 @@ mod tests {
             json!({ "cwd": 1 }),
             json!({ "cwd": ["/"] }),
             json!({ "cwd": "/\u{0}" }),
+            // It ends in a root, by way of more than a system call takes.
+            json!({ "cwd": format!("{}{}", root.path().display(), "/.".repeat(4096)) }),
             json!({ "cwd": "/" }),
             // The default is the process' own directory, which is in none of these roots.
             json!({}),
