@@ -183,10 +183,10 @@ pub(super) fn read(line: &[u8], record: &TurnRecord) -> Result<Said, String> {
             let state = state.as_deref().map_or(Ok(TaskState::Completed), read_state)?;
             let ending = ending(&state).ok_or("its state ends no turn")?;
             let message = read_message(message, record)?;
-            let ending = match (direct, ending) {
-                (false, ending) => ending,
-                (true, Ending::Completed) if message.is_some() => Ending::Direct,
-                (true, _) => return Err("direct is for a state that is completed, with a message".to_owned()),
+            let ending = match ending {
+                Ending::Completed if direct && message.is_some() => Ending::Direct,
+                // There is no answer that could stand alone: the turn ends as it would without the word.
+                ending => ending,
             };
             Ok(Said::End(ending, message, checked(metadata)?))
         }

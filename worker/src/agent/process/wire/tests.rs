@@ -46,14 +46,26 @@ fn a_status_of_a_state_that_ends_a_turn_is_the_end() {
 }
 
 #[test]
-fn an_answer_without_a_task_is_a_message_that_is_all() {
+fn an_answer_without_a_task_is_a_message_and_completed_else_the_word_does_not_count() {
     let direct = r#"{"type":"end","direct":true,"message":{"parts":[{"text":"a"}]}}"#;
     assert!(matches!(said(direct), Ok(Said::End(Ending::Direct, Some(_), None))));
-    for wrong in [
-        r#"{"type":"end","direct":true}"#,
-        r#"{"type":"end","direct":true,"state":"failed","message":{"parts":[{"text":"a"}]}}"#,
+    for (other, ending) in [
+        (r#"{"type":"end","direct":true}"#, Ending::Completed),
+        (
+            r#"{"type":"end","direct":true,"state":"failed","message":{"parts":[{"text":"a"}]}}"#,
+            Ending::Failed,
+        ),
+        (
+            r#"{"type":"end","direct":true,"state":"input-required","message":{"parts":[{"text":"a"}]}}"#,
+            Ending::InputRequired,
+        ),
     ] {
-        assert!(said(wrong).is_err(), "{wrong}");
+        let without = said(&other.replace(r#""direct":true"#, r#""direct":false"#));
+        assert_eq!(said(other), without, "{other}");
+        assert!(
+            matches!(without, Ok(Said::End(found, ..)) if found == ending),
+            "{other}"
+        );
     }
 }
 
