@@ -9,6 +9,7 @@ use relevo_shared::store::{Shown, StoredTask};
 use serde_json::json;
 
 use crate::fixture::{RunningWorker, World, answer};
+use crate::process_harness::Mark;
 
 const SEED: &str = "[agents.demo]\nkind = \"demo\"\nprofile = \"iac-code\"\n";
 const ANSWERS: &str = "[profiles.p]\nanswer_artifact = true\n[agents.demo]\nkind = \"demo\"\nprofile = \"p\"\n";
@@ -194,4 +195,25 @@ async fn an_answer_without_a_task_needs_an_agent_and_a_turn_that_may_give_one() 
         (Shown::Yes, TaskState::Completed)
     );
     assert!(worker.stop().await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_longest_parts_reach_a_program() {
+    let (world, mark) = (World::start().await, Mark::new());
+    let _worker = RunningWorker::start_with(&world.redis.url(), &[], &mark.driven("profile = \"iac-code\"")).await;
+    let mut picture = Part::raw(vec![0xff; 5 << 20]);
+    picture.media_type = Some("image/png".to_owned());
+    // With the words before it and what joins them one byte less than 4 MiB.
+    let words = "end=input-required";
+    let long = "x".repeat((4 << 20) - 1 - words.len() - 1);
+    for (context, part) in [("1", picture), ("2", Part::text(long))] {
+        let message = Message::new(Role::User, vec![Part::text(words), part]);
+        let record = world.record(context, "a", CrashPolicy::Fail, message).await;
+        let stored = world.until_over(world.submit(record).await.task).await;
+        assert_eq!(
+            (stored.state.clone(), answer(&stored)),
+            (TaskState::InputRequired, "over".to_owned())
+        );
+    }
+    mark.until_gone().await;
 }

@@ -12,8 +12,10 @@ use serde_json::{Map, Value, json};
 
 use crate::agent::{Ending, Metadata, StopReason, Turn};
 
-/// Longest line to the process.
-pub(super) const LONGEST_IN: usize = 4 << 20;
+/// Longest line to the process, in MiB.
+const LONGEST_IN: usize = 4;
+/// The same where the profile makes a text of the message: both are in the line, and what the profile takes must fit.
+const LONGEST_WITH_PROMPT: usize = 16;
 /// Metadata keys that only the server writes.
 const RESERVED: &str = "urn:relevo:a2a:";
 
@@ -344,15 +346,21 @@ pub(super) fn turn(turn: &Turn, past: &Past) -> Result<Vec<u8>, String> {
         traceparent: record.traceparent.as_deref(),
         metadata: &record.metadata,
     };
+    let longest = if line.prompt.is_some() {
+        LONGEST_WITH_PROMPT
+    } else {
+        LONGEST_IN
+    };
     loop {
         let mut bytes = serde_json::to_vec(&line).map_err(|error| error.to_string())?;
-        if bytes.len() < LONGEST_IN {
+        if bytes.len() < longest << 20 {
             bytes.push(b'\n');
             return Ok(bytes);
         }
         if line.history.is_empty() {
-            let what = "The message, the task's artifacts and the session are too long for this agent: together at most 4 MiB.";
-            return Err(what.to_owned());
+            return Err(format!(
+                "The message, the task's artifacts and the session are too long for this agent: together at most {longest} MiB."
+            ));
         }
         let half = line.history.len().div_ceil(2);
         line.history = line.history.get(half..).unwrap_or_default();
