@@ -16,6 +16,9 @@ const LONGEST_NAME: usize = 128;
 const FORMS: &str =
     "must be a text, { file = \"PATH\" }, { env = \"NAME\" }, { sha256 = \"<64 hex digits>\" }, or an array of these";
 
+/// What is wrong with a credential that stands in a header as it is.
+const UNSENDABLE: &str = "must be visible ASCII characters: no request can show others";
+
 pub(super) fn credentials(settings: &Settings, errors: &mut ConfigErrors) -> Credentials {
     let auth = &settings.auth;
     let header = HeaderName::try_from(&auth.api_key_header).ok();
@@ -23,6 +26,11 @@ pub(super) fn credentials(settings: &Settings, errors: &mut ConfigErrors) -> Cre
         header: header.clone(),
         ..Credentials::default()
     };
+    for (path, value) in [("auth.token", &auth.token), ("auth.api_key", &auth.api_key)] {
+        if value.as_ref().is_some_and(|value| !is_sendable(value.expose())) {
+            errors.refuse(path, UNSENDABLE);
+        }
+    }
     if let Some(token) = &auth.token {
         all.bearer.insert(digest(token.expose().as_bytes()), "bearer".into());
     }
@@ -62,8 +70,15 @@ fn principal(name: &str, path: &str, table: &Table, all: &mut Credentials, error
     }
     let name: Arc<str> = name.into();
     let before = errors.len();
-    let tokens = read(table, path, "token", errors, |text| digest(text.as_bytes()));
-    let keys = read(table, path, "api_key", errors, |text| digest(text.as_bytes()));
+    let plain = |text: &str| {
+        if is_sendable(text) {
+            Ok(digest(text.as_bytes()))
+        } else {
+            Err(UNSENDABLE)
+        }
+    };
+    let tokens = read(table, path, "token", errors, plain);
+    let keys = read(table, path, "api_key", errors, plain);
     let user = match table.get("username").map(Value::as_str) {
         None => &*name,
         Some(Some(user)) => user,
@@ -89,7 +104,7 @@ fn principal(name: &str, path: &str, table: &Table, all: &mut Credentials, error
         );
     }
     let passwords = read(table, path, "password", errors, |text| {
-        digest(format!("{user}:{text}").as_bytes())
+        Ok(digest(format!("{user}:{text}").as_bytes()))
     });
     if tokens.is_empty() && keys.is_empty() && passwords.is_empty() && errors.len() == before {
         errors.refuse(path, "has no credential: token, api_key or password");
@@ -119,7 +134,7 @@ fn read(
     path: &str,
     key: &str,
     errors: &mut ConfigErrors,
-    digest: impl Fn(&str) -> Digest,
+    digest: impl Fn(&str) -> Result<Digest, &'static str>,
 ) -> Vec<Digest> {
     let Some(value) = table.get(key) else {
         return Vec::new();
@@ -127,7 +142,10 @@ fn read(
     let mut found = Vec::new();
     for value in listed(value) {
         match secret(value) {
-            Ok(Form::Text(text)) => found.push(digest(&text)),
+            Ok(Form::Text(text)) => match digest(&text) {
+                Ok(digest) => found.push(digest),
+                Err(rule) => errors.refuse(format!("{path}.{key}"), rule),
+            },
             Ok(Form::Digest(digest)) => found.push(digest),
             Err(rule) => errors.refuse(format!("{path}.{key}"), rule),
         }
@@ -166,6 +184,11 @@ fn secret(value: &Value) -> Result<Form, String> {
         return Err(format!("{form} {source} is empty"));
     }
     whole(found)
+}
+
+/// Whether a header can carry it. A blank within is none of the standards', but arrives.
+fn is_sendable(text: &str) -> bool {
+    text.trim() == text && text.bytes().all(|byte| matches!(byte, b' '..=b'~'))
 }
 
 /// What could never be sent is refused: headers lose the space around them.
@@ -207,6 +230,30 @@ mod tests {
             assert_eq!(&*all.bearer[&digest(token.as_bytes())], "team/a", "{token}");
         }
         assert!(all.basic.contains_key(&digest(b"u:p")) && all.api_key.contains_key(&digest(b"k")));
+    }
+
+    #[test]
+    fn what_no_header_can_carry_is_refused_wherever_it_is() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all("t\u{f6}k\u{e9}n\n".as_bytes()).unwrap();
+        let (_, errors) = read(&format!(
+            "[auth]\ntoken = \"t\u{f6}k\u{e9}n\"\napi_key = \"a\\u0001b\"\n\
+             [principals.a]\ntoken = {{ file = \"{}\" }}\napi_key = [\"k\", \"k\\tk\"]\n",
+            file.path().display()
+        ));
+        let keys = [
+            "auth.token",
+            "auth.api_key",
+            "principals.a.token",
+            "principals.a.api_key",
+        ];
+        assert_eq!(errors, keys.map(|key| format!("{key}: {UNSENDABLE}")));
+        // Basic encodes what it carries.
+        let (_, errors) = read(
+            "[auth]\ntoken = \"a b~\"\nbasic_username = \"\u{f6}\"\nbasic_password = \"\u{e9}\"\n\
+             [principals.a]\npassword = \"\u{e9}\"\n",
+        );
+        assert_eq!(errors, Vec::<String>::new());
     }
 
     #[test]

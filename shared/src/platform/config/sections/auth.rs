@@ -7,7 +7,7 @@ crate::settings! {
     /// Only gateways read it.
     pub struct AuthSettings in "auth" {
         /// Bearer token (`Authorization: Bearer …`) of the caller `bearer`. A table of `[principals]` can take it from a
-        /// file and name its owner.
+        /// file and name its owner. Visible ASCII characters, as in API keys: headers carry no others.
         token: Option<Secret> = "",
         /// User name for HTTP Basic, of the caller `basic:<username>`. Together with `basic_password`.
         basic_username: Option<String> = "",
