@@ -45,8 +45,9 @@ pub(crate) fn call(services: &Inner, headers: &HeaderMap, received: Instant) -> 
 fn extensions(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     let lists = [SVC_PARAM_EXTENSIONS, "x-a2a-extensions"];
     let values = lists.into_iter().flat_map(|name| headers.get_all(name));
-    let texts = values.filter_map(|value| value.to_str().ok());
-    texts.flat_map(|list| list.split(',')).map(str::trim)
+    // Each by itself: one that is no text is none of ours, and takes no other with it.
+    let items = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+    items.filter_map(|item| str::from_utf8(item).ok()).map(str::trim)
 }
 
 /// Tells a client which of its extensions are active.

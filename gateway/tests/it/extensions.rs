@@ -59,6 +59,16 @@ async fn what_is_declared_and_listed_is_active_and_told_back() {
         let answer = answer.send().await.unwrap();
         assert_eq!(answer.headers()["a2a-extensions"], expected);
     }
+    let odd = client
+        .request("ListTasks", &json!({}))
+        .header(
+            "a2a-extensions",
+            &[b"\xff,urn:\xc3\xbc,", RESUME.as_bytes(), b",\xfe"].concat()[..],
+        )
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(odd.headers()["a2a-extensions"], RESUME);
     let silent = client
         .request("ListTasks", &json!({}))
         .header("a2a-extensions", "urn:x")
