@@ -116,7 +116,7 @@ fn params(dialect: &Dialect, method: &str, parts: &Parts, route: Route, bytes: &
     } else {
         query::params(parts.uri.query().unwrap_or_default())?
     };
-    let mut params = dialect.params(method, params);
+    let mut params = dialect.params(method, params)?;
     for (name, value) in route.fields {
         if name == "taskId" {
             params.remove("task_id");

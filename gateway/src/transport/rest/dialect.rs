@@ -44,9 +44,9 @@ impl Dialect {
     }
 
     /// What the body or the query says, as 1.0 has it.
-    pub(super) fn params(&self, method: &str, params: Map<String, Value>) -> Map<String, Value> {
+    pub(super) fn params(&self, method: &str, params: Map<String, Value>) -> Result<Map<String, Value>, ApiError> {
         match self {
-            Self::Current(_) => params,
+            Self::Current(_) => Ok(params),
             Self::Old => v03::rest::params(method, params),
         }
     }

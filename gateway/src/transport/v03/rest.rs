@@ -14,12 +14,19 @@ const CANCELED: &str = "TASK_STATE_CANCELED";
 const CANCELLED: &str = "TASK_STATE_CANCELLED";
 
 /// Parameters of an operation as 1.0 has them: the body or the query, without what the path says.
-pub(crate) fn params(method: &str, mut params: Fields) -> Fields {
+///
+/// # Errors
+/// A message whose parts stand under both names, or that does so itself: which of the two counts would be a guess.
+pub(crate) fn params(method: &str, mut params: Fields) -> Result<Fields, ApiError> {
     // 0.3 knows no tenants: a member of that name means nothing.
     params.remove("tenant");
     match method {
         methods::SEND_MESSAGE | methods::SEND_STREAMING_MESSAGE => {
+            only_one(&params, "", "request", "message")?;
             rename(&mut params, "request", "message");
+            if let Some(Value::Object(message)) = params.get("message") {
+                only_one(message, "message.", "content", "parts")?;
+            }
             change(&mut params, "message", message);
             change(&mut params, "configuration", configuration);
         }
@@ -38,11 +45,24 @@ pub(crate) fn params(method: &str, mut params: Fields) -> Fields {
                 _ => Fields::new(),
             };
             push_config(&mut config);
-            return config;
+            return Ok(config);
         }
         _ => {}
     }
-    params
+    Ok(params)
+}
+
+/// Refuses two members that mean the same, the name of 0.3 and that of 1.0; null is the same as absent.
+fn only_one(fields: &Fields, place: &str, old: &str, new: &str) -> Result<(), ApiError> {
+    let given = |name| fields.get(name).is_some_and(|value| !value.is_null());
+    if given(old) && given(new) {
+        let field = format!("{place}{old}");
+        return Err(ApiError::invalid(
+            field,
+            format!("is given twice, as {old} and as {new}"),
+        ));
+    }
+    Ok(())
 }
 
 fn configuration(configuration: &mut Fields) {

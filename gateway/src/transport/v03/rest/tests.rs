@@ -6,7 +6,46 @@ fn read(method: &str, body: Value) -> Value {
     let Value::Object(fields) = body else {
         panic!("not an object")
     };
-    Value::Object(params(method, fields))
+    Value::Object(params(method, fields).unwrap())
+}
+
+#[test]
+fn what_is_given_under_both_names_is_refused_with_both() {
+    let part = json!([{ "text": "a" }]);
+    for (body, field, other) in [
+        (
+            json!({ "message": { "content": part, "parts": part } }),
+            "message.content",
+            "parts",
+        ),
+        (
+            json!({ "request": { "content": part, "parts": [] } }),
+            "message.content",
+            "parts",
+        ),
+        (json!({ "request": {}, "message": {} }), "request", "message"),
+    ] {
+        for method in [methods::SEND_MESSAGE, methods::SEND_STREAMING_MESSAGE] {
+            let Value::Object(fields) = body.clone() else {
+                panic!("not an object")
+            };
+            let error = params(method, fields).unwrap_err();
+            let ApiError::InvalidParams(found) = &error else {
+                panic!("{error:?}")
+            };
+            assert_eq!(found[0].field, field);
+            assert!(found[0].description.ends_with(&format!("and as {other}")), "{found:?}");
+        }
+    }
+    let once = read(
+        methods::SEND_MESSAGE,
+        json!({ "message": { "content": part, "parts": null } }),
+    );
+    assert_eq!(once["message"]["parts"], part);
+    read(
+        methods::SEND_MESSAGE,
+        json!({ "message": { "content": null, "parts": part } }),
+    );
 }
 
 #[test]
@@ -71,7 +110,12 @@ fn what_a_configuration_leaves_out_is_false_and_zero() {
 
 #[test]
 fn shapes_of_other_versions_mean_nothing() {
-    let odd = json!({ "message": { "parts": [{ "text": "x" }], "content": [
+    let other = read(
+        methods::SEND_MESSAGE,
+        json!({ "message": { "parts": [{ "text": "x" }] } }),
+    );
+    assert_eq!(other, json!({ "message": {} }));
+    let odd = json!({ "message": { "content": [
         { "raw": "AA==", "url": "u", "text": "y" }, { "data": [1] }, { "file": 7 }, 3,
     ] } });
     assert_eq!(
