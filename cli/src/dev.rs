@@ -134,7 +134,7 @@ async fn serve(
         () = running.ready() => {
             say(args, &running.gateways, running.admin, screen)?;
             if let Some(path) = &args.ready_file {
-                let written = ReadyFile::write(path, running.gateways.first().copied(), running.admin);
+                let written = ReadyFile::write(path, running.gateways.first().copied(), running.grpc, running.admin);
                 ready_file = Some(written.map_err(anyhow::Error::from)?);
             }
         }

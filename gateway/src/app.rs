@@ -306,6 +306,7 @@ impl App {
         }
         let mut health = None;
         let mut accepting = vec![accept::start(listener, Protocol::Http1, router, &services)];
+        let grpc_address = grpc.as_ref().map(|(_, address)| *address);
         if let Some((listener, address)) = grpc {
             let built = grpc::router(&services).await;
             let (router, checks) = built.map_err(|error| RunError::Failed(error.to_string()))?;
@@ -315,7 +316,7 @@ impl App {
         }
         let ready_file = tokio::select! {
             () = readiness.ready() => match &config.ready_file {
-                Some(path) => Some(ReadyFile::write(path, Some(listen), admin_address)?),
+                Some(path) => Some(ReadyFile::write(path, Some(listen), grpc_address, admin_address)?),
                 None => None,
             },
             () = shutdown.draining() => None,

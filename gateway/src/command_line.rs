@@ -31,7 +31,7 @@ pub struct Arguments {
     /// Where to serve /livez, /readyz and /metrics (setting admin.listen)
     #[arg(long, value_name = "ADDR")]
     admin_listen: Option<String>,
-    /// Write the process id and the addresses to this file once ready
+    /// Write the process id and the addresses (listen, grpc, admin) to this file once ready, as JSON
     #[arg(long, value_name = "PATH")]
     ready_file: Option<PathBuf>,
     /// Check the configuration and exit

@@ -287,7 +287,7 @@ impl App {
             return Ok(None);
         };
         tokio::select! {
-            () = self.readiness.ready() => Ok(Some(ReadyFile::write(path, None, admin)?)),
+            () = self.readiness.ready() => Ok(Some(ReadyFile::write(path, None, None, admin)?)),
             () = self.tasks.shutdown().draining() => Ok(None),
         }
     }

@@ -85,6 +85,7 @@ impl Apps {
     pub(super) fn run(self) -> Result<Running, Problem> {
         let admin = self.listener.local_addr().map_err(anyhow::Error::from)?;
         let gateways: Vec<SocketAddr> = self.gateways.iter().map(relevo_gateway::App::listen).collect();
+        let grpc = self.gateways.first().and_then(relevo_gateway::App::grpc);
         let readiness = self.gateways.iter().map(|app| app.readiness().clone());
         let readiness = readiness
             .chain(self.workers.iter().map(|app| app.readiness().clone()))
@@ -101,6 +102,7 @@ impl Apps {
         }));
         Ok(Running {
             gateways,
+            grpc,
             admin,
             readiness,
             parts: all,
@@ -129,6 +131,8 @@ enum Part {
 pub(super) struct Running {
     /// Where the gateways are.
     pub(super) gateways: Vec<SocketAddr>,
+    /// Where the first of them serves gRPC, if it does.
+    pub(super) grpc: Option<SocketAddr>,
     /// Where the admin listener is.
     pub(super) admin: SocketAddr,
     readiness: Vec<Readiness>,

@@ -28,11 +28,18 @@ fn it_says_when_it_is_ready_and_stops_cleanly_at_a_signal() {
         "--admin-listen",
         "127.0.0.1:0",
     ];
-    let drain = [("RELEVO_DRAIN_DELAY", "0s")];
+    let drain = [
+        ("RELEVO_DRAIN_DELAY", "0s"),
+        ("RELEVO_GATEWAY_GRPC_LISTEN", "127.0.0.1:0"),
+    ];
     let process = Process::spawn_with_ready_file(binary("relevo-gateway"), &args, &drain);
     let ready = process.wait_ready();
     assert_eq!(ready.pid, process.pid());
-    assert!(ready.listen.is_some() && ready.admin.is_some());
+    let addresses = [ready.listen, ready.grpc, ready.admin];
+    assert!(
+        addresses.iter().all(|address| address.is_some_and(|it| it.port() != 0)),
+        "{addresses:?}"
+    );
     assert!(process.sigterm());
     assert_eq!(process.wait_exit(LIMIT).code(), Some(0), "{}", process.log());
 }

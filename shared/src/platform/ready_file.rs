@@ -17,6 +17,8 @@ pub struct ReadyInfo {
     pub pid: u32,
     /// Where it serves A2A; null for a worker.
     pub listen: Option<SocketAddr>,
+    /// Where it serves A2A over gRPC; null where it does not.
+    pub grpc: Option<SocketAddr>,
     /// Where its admin listener is.
     pub admin: SocketAddr,
 }
@@ -40,11 +42,16 @@ pub struct ReadyFile {
 }
 
 impl ReadyFile {
-    /// Writes `info` for this process.
+    /// Writes what this process says. `listen` and `grpc` are where it serves A2A.
     ///
     /// # Errors
     /// When the folder is missing or cannot be written.
-    pub fn write(path: &Path, listen: Option<SocketAddr>, admin: SocketAddr) -> Result<Self, ReadyFileError> {
+    pub fn write(
+        path: &Path,
+        listen: Option<SocketAddr>,
+        grpc: Option<SocketAddr>,
+        admin: SocketAddr,
+    ) -> Result<Self, ReadyFileError> {
         let failed = |source: io::Error| ReadyFileError {
             path: path.to_owned(),
             source,
@@ -52,6 +59,7 @@ impl ReadyFile {
         let info = ReadyInfo {
             pid: std::process::id(),
             listen,
+            grpc,
             admin,
         };
         let content = serde_json::to_string(&info).map_err(|error| failed(error.into()))?;
@@ -95,12 +103,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ready.json");
         let listen = SocketAddr::from(([127, 0, 0, 1], 5));
-        let file = ReadyFile::write(&path, Some(listen), ADMIN).unwrap();
+        let grpc = SocketAddr::from(([127, 0, 0, 1], 6));
+        let file = ReadyFile::write(&path, Some(listen), Some(grpc), ADMIN).unwrap();
         let text = fs::read_to_string(&path).unwrap();
         let pid = std::process::id();
         assert_eq!(
             text,
-            format!(r#"{{"pid":{pid},"listen":"127.0.0.1:5","admin":"127.0.0.1:41243"}}"#)
+            format!(r#"{{"pid":{pid},"listen":"127.0.0.1:5","grpc":"127.0.0.1:6","admin":"127.0.0.1:41243"}}"#)
         );
         drop(file);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
@@ -110,7 +119,7 @@ mod tests {
     fn the_file_of_a_successor_is_left_alone() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ready.json");
-        let file = ReadyFile::write(&path, None, ADMIN).unwrap();
+        let file = ReadyFile::write(&path, None, None, ADMIN).unwrap();
         fs::write(&path, "another's").unwrap();
         drop(file);
         assert_eq!(fs::read_to_string(&path).unwrap(), "another's");
@@ -120,7 +129,7 @@ mod tests {
     fn a_missing_folder_is_reported_with_the_path() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("missing").join("ready.json");
-        let error = ReadyFile::write(&path, None, ADMIN).unwrap_err();
+        let error = ReadyFile::write(&path, None, None, ADMIN).unwrap_err();
         assert!(error.to_string().contains("missing/ready.json"));
     }
 }

@@ -38,6 +38,8 @@ pub struct Ready {
     pub pid: u32,
     /// The address that serves clients; workers have none.
     pub listen: Option<SocketAddr>,
+    /// The address that serves clients over gRPC, if there is one.
+    pub grpc: Option<SocketAddr>,
     /// The address of `/livez`, `/readyz` and `/metrics`.
     pub admin: Option<SocketAddr>,
 }
@@ -247,6 +249,7 @@ impl Ready {
         Ok(Self {
             pid: u32::try_from(pid).map_err(|error| error.to_string())?,
             listen: address(&value, "listen")?,
+            grpc: address(&value, "grpc")?,
             admin: address(&value, "admin")?,
         })
     }

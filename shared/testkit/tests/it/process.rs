@@ -51,6 +51,7 @@ fn the_ready_file_tells_the_addresses() {
     let expected = Ready {
         pid: process.pid(),
         listen: Some("127.0.0.1:1".parse().unwrap()),
+        grpc: None,
         admin: Some("127.0.0.1:2".parse().unwrap()),
     };
     assert_eq!(process.wait_ready(), expected);

@@ -27,7 +27,8 @@ crate::settings! {
         /// The address clients reach the gateway at, written into the agent card: http:// or https://, without a slash
         /// at its end. Unset: built from `listen`, which is wrong behind a proxy and when `listen` is 0.0.0.0.
         public_url: Option<ServiceUrl> = "",
-        /// Address and port of the gRPC listener (HTTP/2 without TLS); port 0 takes a free one. Unset: gRPC is not served.
+        /// Address and port of the gRPC listener (HTTP/2 without TLS); port 0 takes a free one, which the file of `--ready-file`
+        /// names as `grpc`. Unset: gRPC is not served.
         /// It has a port of its own, so that a proxy can treat it as HTTP/2.
         grpc_listen: Option<SocketAddr> = "",
         /// Where clients reach the gRPC listener, as `host:port`, written into the agent card. Unset: built from
