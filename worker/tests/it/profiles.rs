@@ -121,6 +121,12 @@ async fn a_context_belongs_to_one_workspace() {
         TaskState::InputRequired
     );
     assert_eq!(told(&world, "c-2", said(&b)).await.state, TaskState::InputRequired);
+    // None named is the worker's own, whatever the context has: here it is not even in a root.
+    let unnamed = told(&world, "c-2", Message::new(Role::User, vec![Part::text("hi")])).await;
+    assert_eq!(
+        (unnamed.state.clone(), answer(&unnamed).as_str()),
+        (TaskState::Failed, "Invalid A2A workspace metadata.")
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
