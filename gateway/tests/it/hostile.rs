@@ -215,6 +215,8 @@ async fn what_is_wrong_below_the_protocol_is_answered_in_plain() {
         .await
         .unwrap();
     assert_eq!(huge_header.status(), 431);
+    let many = raw(&gateway, &format!("GET / HTTP/1.1\r\n{}\r\n", "x: y\r\n".repeat(101)));
+    assert!(many.starts_with("HTTP/1.1 431 "), "{many}");
     let slow = raw(
         &gateway,
         "POST / HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{",

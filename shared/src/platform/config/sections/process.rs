@@ -43,7 +43,8 @@ crate::settings! {
         cors_origins: Vec<String> = "",
         /// Largest request body; a larger one is answered 413.
         body_limit: ByteSize = "8MiB",
-        /// Largest request head, 8KiB to 1MiB; a larger one is answered 431.
+        /// Largest request head, 8KiB to 1MiB; a larger one is answered 431. It is checked as the head arrives: on HTTP/1.1 one whose
+        /// end comes with the piece that exceeds the limit passes, up to twice of it. More than 100 headers are answered 431, too.
         header_limit: ByteSize = "32KiB",
         /// How long a client may take to send the request head. Without such a bound slow clients hold connections.
         header_timeout: Duration = "10s",
