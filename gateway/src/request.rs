@@ -14,11 +14,11 @@ mod timestamp;
 
 pub(crate) use message::SendMessage;
 pub(crate) use reader::Violation;
-pub(crate) use reader::{Violations, too_deep};
+pub(crate) use reader::{Path, Violations, too_deep};
 pub(crate) use secrets::SecretKeys;
 pub(crate) use tasks::{CancelTask, ExtendedCard, GetTask, ListTasks, PushConfig, SubscribeToTask};
 
-use reader::{Object, Path};
+use reader::Object;
 use serde_json::Value;
 
 use crate::error::ApiError;

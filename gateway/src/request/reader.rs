@@ -25,7 +25,7 @@ pub(crate) struct Violation {
 pub(crate) struct Violations(Vec<Violation>);
 
 impl Violations {
-    pub(super) fn add(&mut self, path: &Path<'_>, description: impl Into<String>) {
+    pub(crate) fn add(&mut self, path: &Path<'_>, description: impl Into<String>) {
         if self.0.len() < MOST {
             self.0.push(Violation {
                 field: path.to_string(),
@@ -45,7 +45,7 @@ impl Violations {
 
 /// Where a value stands. Written out only when something is wrong with it.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Path<'a> {
+pub(crate) enum Path<'a> {
     Root,
     Key(&'a Path<'a>, &'a str),
     At(&'a Path<'a>, usize),

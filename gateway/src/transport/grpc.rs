@@ -21,6 +21,7 @@ use axum::Router;
 use axum::http::HeaderMap;
 use axum::middleware::map_response;
 use relevo_shared::platform::config::Statuses;
+use serde_json::Value;
 use tokio::time::Instant;
 use tonic::metadata::MetadataValue;
 use tonic::{Request, Response, Status};
@@ -31,13 +32,19 @@ use super::{call, version};
 use crate::error::ApiError;
 use crate::observe::Observed;
 use crate::operations::extensions::Active;
+use crate::request::Violations;
 use crate::services::Services;
 pub(crate) use health::Health;
 use params::{Params, Tenant};
 use stream::{Events, RESUME};
 
-/// What tonic says then.
-const UNDECODED: &str = "failed to decode Protobuf message";
+/// How what tonic says begins when a body is no message: no bytes of one, no frame, half a frame, nothing at all.
+const UNDECODED: [&str; 4] = [
+    "failed to decode Protobuf message",
+    "protocol error: received message with invalid compression flag",
+    "Unexpected EOF decoding stream",
+    "Missing request message",
+];
 const EXTENSIONS: &str = "a2a-extensions";
 
 /// Everything that the listener serves: the operations and the health of the process.
@@ -70,13 +77,24 @@ async fn blame_the_client(response: axum::response::Response) -> axum::response:
     let header = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
     let internal = header("grpc-status") == Some("13");
     // Percent-encoded on the wire.
-    let undecoded = header("grpc-message").is_some_and(|text| text.replace("%20", " ").starts_with(UNDECODED));
+    let said = header("grpc-message").map(|text| text.replace("%20", " "));
+    let undecoded = said.is_some_and(|said| UNDECODED.iter().any(|words| said.starts_with(words)));
     if internal && undecoded {
         return ApiError::invalid("request", "is not a message of this method")
             .to_grpc(Statuses::Current)
             .into_http();
     }
     response
+}
+
+/// What a request says, in the form of the other bindings.
+fn read(request: impl Params) -> Result<Value, ApiError> {
+    let mut violations = Violations::default();
+    let params = request.params(&mut violations);
+    if is_too_heavy(&params) {
+        return Err(ApiError::invalid("request", "holds too many values"));
+    }
+    violations.into_result(params)
 }
 
 struct Grpc(Services);
@@ -99,10 +117,10 @@ impl Grpc {
             return Err(ApiError::Unauthenticated.to_grpc(Statuses::Current));
         };
         let answered = match version::check(headers, None) {
-            // Boxed: the futures of all operations together are large.
-            Ok(()) => match request.params() {
-                params if is_too_heavy(&params) => Err(ApiError::invalid("request", "holds too many values")),
-                params => Box::pin(dispatch(&self.0, &call, method, params)).await,
+            Ok(()) => match read(request) {
+                // Boxed: the futures of all operations together are large.
+                Ok(params) => Box::pin(dispatch(&self.0, &call, method, params)).await,
+                Err(error) => Err(error),
             },
             Err(error) => Err(error),
         };

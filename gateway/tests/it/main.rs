@@ -29,6 +29,7 @@ mod drain;
 mod extensions;
 mod gateway;
 mod grpc;
+mod grpc_bodies;
 mod grpc_client;
 mod hand;
 mod hostile;
