@@ -76,8 +76,8 @@ impl From<ClientError> for Problem {
     fn from(error: ClientError) -> Self {
         match error {
             ClientError::Refused(error) => Self::Refused(error),
+            other @ ClientError::Unauthorized { .. } => Self::Failed(other.into()),
             other @ (ClientError::Unreachable { .. }
-            | ClientError::Unauthorized { .. }
             | ClientError::Broken { .. }
             | ClientError::Silent { .. }
             | ClientError::Status { .. }

@@ -321,7 +321,12 @@ impl App {
             },
             () = shutdown.draining() => None,
         };
-        tracing::info!(%listen, "the gateway is ready");
+        let credentials = if services.credentials.are_required() {
+            "required"
+        } else {
+            "none"
+        };
+        tracing::info!(%listen, credentials, "the gateway is ready");
         shutdown.draining().await;
         let ended = stop(&services, &shutdown, &tasks, &accepting, health).await;
         drop((ready_file, background, hub, ringer, admin));

@@ -42,7 +42,9 @@ pub(crate) enum ClientError {
         retry_after: Option<Duration>,
     },
     /// The server wants a credential, or another one.
-    #[error("{url} wants a credential: --token-file or --api-key-file, or the variable RELEVO_TOKEN or RELEVO_API_KEY")]
+    #[error(
+        "{url} answered 401: it wants a credential, or another one: --token-file or --api-key-file, or the variable RELEVO_TOKEN or RELEVO_API_KEY"
+    )]
     Unauthorized {
         /// Where to, without credentials.
         url: String,

@@ -44,10 +44,10 @@ impl ApiError {
             Self::PushNotSupported => "Push notifications are not supported".to_owned(),
             Self::Unsupported(text) => (*text).to_owned(),
             Self::VersionNotSupported(found) if found.is_empty() => {
-                "A2A-Version is missing, which means 0.3; this server speaks 1.0".to_owned()
+                "A2A-Version is missing, which means 0.3, and this is not an operation of 0.3; for 1.0 send A2A-Version: 1.0".to_owned()
             }
             Self::VersionNotSupported(found) => {
-                format!("A2A-Version {} is not supported; this server speaks 1.0", echo(found))
+                format!("A2A-Version {} is not supported here; send A2A-Version: 1.0", echo(found))
             }
             Self::ExtensionRequired(uri) => format!("The extension {uri} is required: list it in A2A-Extensions"),
             Self::ContentType(field, found) => {

@@ -184,14 +184,25 @@ fn refuse_unknown_variables(source: &Source, errors: &mut ConfigErrors) {
     }
 }
 
-/// An empty variable leaves a setting unset. For a credential of callers that would mean that everyone may call, and it is what a
+/// An empty text leaves a setting unset. For a credential of callers that would mean that everyone may call, and it is what a
 /// command that failed leaves behind.
 fn refuse_empty_credentials(source: &Source, errors: &mut ConfigErrors) {
-    let is_credential =
-        |name: &str| all_fields().any(|field| field.secret && field.section == "auth" && field.env() == name);
+    let credentials =
+        || all_fields().filter(|field| field.section == "auth" && (field.secret || field.key == "basic_username"));
+    let rule = "is empty: unset it if there is no such credential";
     for (name, _) in source.env.iter().filter(|(_, value)| value.trim().is_empty()) {
-        if is_credential(name) {
-            errors.refuse(name, "is empty: unset it if there is no such credential");
+        if credentials().any(|field| field.env() == *name) {
+            errors.refuse(name, rule);
+        }
+    }
+    let Some(file) = &source.file else { return };
+    let Some(table) = file.table.get("auth").and_then(toml::Value::as_table) else {
+        return;
+    };
+    for field in credentials() {
+        let text = table.get(field.key).and_then(toml::Value::as_str);
+        if text.is_some_and(|text| text.trim().is_empty()) {
+            errors.refuse(format!("{} in {}", field.path(), file.name), rule);
         }
     }
 }
@@ -245,6 +256,23 @@ mod tests {
             .iter()
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
             .collect()
+    }
+
+    #[test]
+    fn an_empty_credential_is_refused_wherever_it_is() {
+        for key in ["token", "basic_username", "basic_password", "api_key"] {
+            let name = format!("RELEVO_AUTH_{}", key.to_ascii_uppercase());
+            for empty in ["", " "] {
+                let found = errors_of(Loader::new().env(env(&[(&name, empty)])));
+                assert!(found[0].starts_with(&format!("{name}: is empty")), "{found:?}");
+                let file = format!("[auth]\n{key} = \"{empty}\"\n");
+                let found = errors_of(Loader::new().text("x.toml", &file));
+                assert!(
+                    found[0].starts_with(&format!("auth.{key} in x.toml: is empty")),
+                    "{found:?}"
+                );
+            }
+        }
     }
 
     #[test]

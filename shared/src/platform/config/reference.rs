@@ -18,7 +18,7 @@ first place that has it wins:
 3. the TOML file named by `--config`,
 4. the default.
 
-An empty variable leaves an optional setting unset. Lists are arrays in TOML and comma-separated in the environment.
+An empty variable leaves an optional setting unset; an empty credential of `[auth]` is refused. Lists are arrays in TOML and comma-separated in the environment.
 Unknown sections, keys and `RELEVO_<SECTION>_…` variables are errors, as are values that break a rule below. All errors
 are reported together, and the process exits with 64; a configuration that is right but cannot be used now (a port in
 use, no Redis) exits with 1. `--check-config` stops after the check, `--print-config` prints what is in effect, with
