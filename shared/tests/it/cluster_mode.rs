@@ -124,6 +124,9 @@ fn plain_and_cluster_agree(plain: &World, cluster: &World, run_id: &str, scene: 
     let other = scene.run(&cluster.probe, Break::Never);
     assert_eq!(other.outcome, "ok", "{what}: {:?}", other.answer);
     assert_eq!(other.tag(), one.tag(), "{what}");
+    if scene.name == scenes::HEARD {
+        return; // On the other server nobody hears it, and it is listed.
+    }
     let keys = |run: &scenes::Run| run.after.keys().cloned().collect::<BTreeSet<_>>();
     assert_eq!(keys(&other), keys(&one), "{what}");
 }

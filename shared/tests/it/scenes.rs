@@ -18,7 +18,8 @@ use crate::fixture::{Running, TTL, World, is_done, token, worker};
 use crate::probe::{Dump, Probe, Saved, list, text};
 use crate::record::{Call, Recorder, text_of};
 
-/// The scene whose outcome depends on what PUBLISH answers.
+/// The scenes whose outcome depends on what PUBLISH answers.
+pub const HEARD: &str = "an answer without a task";
 pub const UNHEARD: &str = "an answer that nobody hears";
 
 /// A call and what it found.
@@ -621,7 +622,7 @@ impl Stage<'_> {
         world.hear(turn.taken.record.task).await;
         self.ready();
         turn.answer(&world.store).await;
-        self.done("an answer without a task", "finish");
+        self.done(HEARD, "finish");
         self.ready();
         world.store.show_task(turn.taken.record.task, true).await.unwrap();
         self.done("an answer that reached nobody", "show");

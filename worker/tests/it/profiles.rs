@@ -179,12 +179,15 @@ async fn an_answer_may_be_an_artifact_too() {
 async fn an_answer_without_a_task_needs_an_agent_and_a_turn_that_may_give_one() {
     let world = World::start().await;
     let worker = RunningWorker::start(&world.redis.url(), &[]).await;
+    // As a gateway does that waits for the answer.
+    let (_ear, ears) = world.store.subscriber().await.unwrap();
     let send = async |direct: bool, text: &str| {
         let message = Message::new(Role::User, vec![Part::text(text)]);
         let record = TurnRecord {
             direct,
             ..world.record(text, "demo", CrashPolicy::Restart, message).await
         };
+        ears.follow(record.task).await.unwrap();
         let record = world.submit(record).await;
         world.until_over(record.task).await
     };

@@ -1,8 +1,7 @@
 #!lua flags=allow-oom
--- Shows a task that nobody saw so far: it is listed and found from now on. One that was answered without a task stays unseen, unless
--- the answer reached nobody.
+-- Shows a task that nobody saw so far, and that was not answered without one: it is listed and found from now on.
 -- KEYS    1 meta
--- ARGV    1 task, 2 '1' when whoever waited for the answer is gone
+-- ARGV    1 task, 2 '1' when the answer, if there is one, reached nobody: then it is shown, too
 -- DERIVES task:<id> idx:*
 -- RETURNS SHOWN | DIRECT | GONE
 -- USES    base
