@@ -186,10 +186,12 @@ async fn new_task(
     let submitted = busy::send(services, call, &submit).await;
     let fresh = matches!(&submitted, Ok(Submitted::Accepted { first, .. }) if *first == at);
     let unknown = matches!(&submitted, Err(error) if error.is_unknown());
-    let held = if fresh || unknown {
-        waiting
-    } else {
-        waiting.map(Waiting::over).and(None)
+    let held = match waiting {
+        Some(waiting) if !fresh && !unknown => {
+            waiting.over();
+            None
+        }
+        held => held,
     };
     match submitted? {
         Submitted::Accepted { first, number, .. } if !fresh => {

@@ -35,23 +35,24 @@ impl Answer {
     }
 }
 
-/// The operations by their exact names; the label of metrics, too.
+/// The operations by their exact names.
+pub(crate) const OPERATIONS: [&str; 11] = [
+    methods::SEND_MESSAGE,
+    methods::SEND_STREAMING_MESSAGE,
+    methods::GET_TASK,
+    methods::LIST_TASKS,
+    methods::CANCEL_TASK,
+    methods::SUBSCRIBE_TO_TASK,
+    methods::CREATE_PUSH_CONFIG,
+    methods::GET_PUSH_CONFIG,
+    methods::LIST_PUSH_CONFIGS,
+    methods::DELETE_PUSH_CONFIG,
+    methods::GET_EXTENDED_AGENT_CARD,
+];
+
+/// The operation of exactly this name; the label of metrics, too.
 pub(crate) fn known(method: &str) -> Option<&'static str> {
-    [
-        methods::SEND_MESSAGE,
-        methods::SEND_STREAMING_MESSAGE,
-        methods::GET_TASK,
-        methods::LIST_TASKS,
-        methods::CANCEL_TASK,
-        methods::SUBSCRIBE_TO_TASK,
-        methods::CREATE_PUSH_CONFIG,
-        methods::GET_PUSH_CONFIG,
-        methods::LIST_PUSH_CONFIGS,
-        methods::DELETE_PUSH_CONFIG,
-        methods::GET_EXTENDED_AGENT_CARD,
-    ]
-    .into_iter()
-    .find(|known| *known == method)
+    OPERATIONS.into_iter().find(|known| *known == method)
 }
 
 /// Carries out an operation that [`known`] knows.

@@ -10,7 +10,7 @@ use tonic_health::pb::health_client::HealthClient;
 
 use crate::binding::{ALL, Binding, Caller};
 use crate::client::message;
-use crate::gateway::{Gateway, client_keys, world_with};
+use crate::gateway::{Gateway, World, client_keys, world_with};
 use crate::grpc_client::{encode, request};
 use crate::schema::without_0_3;
 use a2a_pb::protojson;
@@ -104,20 +104,16 @@ const DUMP: &str = "local all = {} for _, key in ipairs(redis.call('KEYS', '*'))
     if t == 'hash' then all[#all+1] = table.concat(redis.call('HGETALL', key), ' ') \
     elseif t == 'list' then all[#all+1] = table.concat(redis.call('LRANGE', key, 0, -1), ' ') end end return all";
 
+async fn public_card(world: &World) -> Value {
+    let answer = world.gateway.client().get(CARD).send().await.unwrap();
+    answer.json().await.unwrap()
+}
+
 #[tokio::test]
 async fn the_extended_card_is_for_callers_with_a_credential_on_every_binding() {
     let file = format!("{PRINCIPALS}[agents.a]\nkind = \"demo\"\nprofile = \"iac-code\"\n");
     let world = world_with(&file, &[]).await;
-    let public: Value = world
-        .gateway
-        .client()
-        .get(CARD)
-        .send()
-        .await
-        .unwrap()
-        .json()
-        .await
-        .unwrap();
+    let public = public_card(&world).await;
     assert_eq!(public["capabilities"]["extendedAgentCard"], true);
     assert_eq!(public["skills"].as_array().unwrap().len(), 4);
     for binding in ALL {
@@ -144,16 +140,7 @@ async fn the_extended_card_is_for_callers_with_a_credential_on_every_binding() {
 #[tokio::test]
 async fn without_credentials_there_is_no_extended_card() {
     let world = world_with("", &[]).await;
-    let public: Value = world
-        .gateway
-        .client()
-        .get(CARD)
-        .send()
-        .await
-        .unwrap()
-        .json()
-        .await
-        .unwrap();
+    let public = public_card(&world).await;
     assert_eq!(public["capabilities"]["extendedAgentCard"], false);
     for binding in ALL {
         let caller = Caller::new(binding, &world.gateway);

@@ -75,7 +75,7 @@ impl Machine {
         Used {
             gateway: cpu(self.gateway.pid()),
             worker: cpu(self.worker.pid()),
-            redis: self.nodes.iter().map(|node| cpu(node.pid())).sum(),
+            redis: self.used_by_nodes().iter().sum(),
             driver: cpu(std::process::id()),
         }
     }

@@ -7,7 +7,7 @@ use relevo_loadtest::driver;
 use relevo_loadtest::settings::Settings;
 use serde_json::{Value, json};
 
-use crate::machine::Machine;
+use crate::machine::{Machine, Used};
 use crate::redis::{executed, monitor};
 use crate::table::{figure, print};
 
@@ -38,6 +38,54 @@ pub fn ms(value: &Value, what: &str, quantile: &str) -> String {
     figure(number(value, &format!("/{what}/{quantile}")))
 }
 
+/// One closed loop: what the driver reports, and what a turn took of each process.
+pub struct Round {
+    pub report: Value,
+    pub cost: Used,
+    pub turns: u64,
+    pub rate: f64,
+}
+
+impl Round {
+    pub async fn run(machine: &Machine, mode: &str, contexts: usize, length: Duration) -> Self {
+        let before = machine.used();
+        let flags = format!(
+            "--mode {mode} --contexts {contexts} --duration {}ms",
+            length.as_millis()
+        );
+        let report = drive(&machine.url(), &flags).await;
+        let turns = report["turns"].as_u64().unwrap();
+        Self {
+            cost: machine.used().per_turn(before, turns),
+            turns,
+            rate: number(&report, "/turns_per_second"),
+            report,
+        }
+    }
+
+    /// Turns per second, latency, and microseconds of gateway, worker and Redis.
+    pub fn cells(&self) -> [String; 6] {
+        [
+            figure(self.rate),
+            ms(&self.report, "turn_ms", "p50"),
+            ms(&self.report, "turn_ms", "p99"),
+            figure(self.cost.gateway),
+            figure(self.cost.worker),
+            figure(self.cost.redis),
+        ]
+    }
+
+    pub fn us(&self) -> Value {
+        let Used {
+            gateway,
+            worker,
+            redis,
+            driver,
+        } = self.cost;
+        json!({ "gateway": gateway, "worker": worker, "redis": redis, "driver": driver })
+    }
+}
+
 pub async fn run(machine: &Machine, length: Duration) -> Value {
     let url = machine.url();
     drive(&url, "--contexts 16 --duration 2s").await;
@@ -46,31 +94,13 @@ pub async fn run(machine: &Machine, length: Duration) -> Value {
     let mut best = 0.0_f64;
     for mode in ["send", "stream"] {
         for contexts in [1, 16, 128, 1_000] {
-            let before = machine.used();
-            let flags = format!(
-                "--mode {mode} --contexts {contexts} --duration {}ms",
-                length.as_millis()
-            );
-            let report = drive(&url, &flags).await;
-            let turns = report["turns"].as_u64().unwrap();
-            let cost = machine.used().per_turn(before, turns);
-            let rate = number(&report, "/turns_per_second");
-            best = best.max(rate);
-            rows.push(vec![
-                mode.to_owned(),
-                contexts.to_string(),
-                figure(rate),
-                ms(&report, "turn_ms", "p50"),
-                ms(&report, "turn_ms", "p99"),
-                figure(cost.gateway),
-                figure(cost.worker),
-                figure(cost.redis),
-                figure(cost.driver),
-            ]);
-            values.push(json!({
-                "mode": mode, "contexts": contexts, "report": report,
-                "us": { "gateway": cost.gateway, "worker": cost.worker, "redis": cost.redis, "driver": cost.driver },
-            }));
+            let round = Round::run(machine, mode, contexts, length).await;
+            best = best.max(round.rate);
+            let mut row = vec![mode.to_owned(), contexts.to_string()];
+            row.extend(round.cells());
+            row.push(figure(round.cost.driver));
+            rows.push(row);
+            values.push(json!({ "mode": mode, "contexts": contexts, "report": round.report, "us": round.us() }));
         }
     }
     print(

@@ -152,26 +152,8 @@ fn kind(reader: &mut Reader<'_>) -> Option<AgentKind> {
 }
 
 pub(super) fn skills(reader: &mut Reader<'_>) -> Vec<SkillConfig> {
-    let Some(value) = reader.table.get("skills") else {
-        return Vec::new();
-    };
-    let Some(tables) = value.as_array() else {
-        let rule = format!("must be tables: [[{}.skills]]", reader.path);
-        reader.refuse("skills", &rule);
-        return Vec::new();
-    };
     let mut skills: Vec<SkillConfig> = Vec::new();
-    for (place, value) in tables.iter().enumerate() {
-        let path = format!("{}.skills[{place}]", reader.path);
-        let Some(table) = value.as_table() else {
-            reader.errors.refuse(path, "must be a table");
-            continue;
-        };
-        let mut reader = Reader {
-            path,
-            table,
-            errors: &mut *reader.errors,
-        };
+    reader.each_table("skills", |reader| {
         reader.refuse_unknown(&SKILL_KEYS);
         let id = reader.required_text("id");
         if skills.iter().any(|skill| skill.id == id) {
@@ -186,7 +168,7 @@ pub(super) fn skills(reader: &mut Reader<'_>) -> Vec<SkillConfig> {
             id,
         };
         skills.push(skill);
-    }
+    });
     skills
 }
 
@@ -204,6 +186,26 @@ pub(super) struct Reader<'a> {
 }
 
 impl Reader<'_> {
+    /// Reads each of the tables under a key, if it is there.
+    pub(super) fn each_table(&mut self, key: &str, mut read: impl FnMut(&mut Reader<'_>)) {
+        let Some(value) = self.table.get(key) else { return };
+        let Some(tables) = value.as_array() else {
+            let rule = format!("must be tables: [[{}.{key}]]", self.path);
+            return self.refuse(key, &rule);
+        };
+        for (place, value) in tables.iter().enumerate() {
+            let path = format!("{}.{key}[{place}]", self.path);
+            match value.as_table() {
+                None => self.errors.refuse(path, "must be a table"),
+                Some(table) => read(&mut Reader {
+                    path,
+                    table,
+                    errors: &mut *self.errors,
+                }),
+            }
+        }
+    }
+
     pub(super) fn refuse(&mut self, key: &str, rule: &str) {
         self.errors.refuse(format!("{}.{key}", self.path), rule);
     }

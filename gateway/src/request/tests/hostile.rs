@@ -1,11 +1,11 @@
 //! Hostile parameters: every reader answers with a request or with the fields that are wrong, in both versions' shapes.
 
-use a2a::methods;
 use relevo_testkit::hostile::json;
 
 use super::*;
 use crate::error::ApiError;
 use crate::request::{ExtendedCard, PushConfig};
+use crate::transport::dispatch::OPERATIONS;
 use crate::transport::v03;
 
 const NAMES: &[&str] = &[
@@ -81,18 +81,6 @@ const TEXTS: &[&str] = &[
     "\u{0}",
     "\u{feff}",
 ];
-const METHODS: [&str; 10] = [
-    methods::SEND_MESSAGE,
-    methods::SEND_STREAMING_MESSAGE,
-    methods::GET_TASK,
-    methods::LIST_TASKS,
-    methods::CANCEL_TASK,
-    methods::SUBSCRIBE_TO_TASK,
-    methods::CREATE_PUSH_CONFIG,
-    methods::GET_PUSH_CONFIG,
-    methods::LIST_PUSH_CONFIGS,
-    methods::DELETE_PUSH_CONFIG,
-];
 
 /// Reads parameters as every operation; an error says which field is wrong and is not larger than it may be.
 fn read(params: &Value) -> Result<(), TestCaseError> {
@@ -124,7 +112,7 @@ proptest! {
     #[test]
     fn parameters_of_any_form_are_read_or_refused_by_field(params in json(NAMES, TEXTS)) {
         read(&params)?;
-        for method in METHODS {
+        for method in OPERATIONS {
             read(&v03::rpc::params(method, params.clone()))?;
             if let Value::Object(fields) = &params
                 && let Ok(params) = v03::rest::params(method, fields.clone())

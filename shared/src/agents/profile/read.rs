@@ -144,26 +144,8 @@ fn media_types(key: &str, reader: &mut Reader<'_>) -> Option<Vec<String>> {
 }
 
 fn extensions(reader: &mut Reader<'_>) -> Vec<Extension> {
-    let Some(value) = reader.table.get("extensions") else {
-        return Vec::new();
-    };
-    let Some(tables) = value.as_array() else {
-        let rule = format!("must be tables: [[{}.extensions]]", reader.path);
-        reader.refuse("extensions", &rule);
-        return Vec::new();
-    };
     let mut all: Vec<Extension> = Vec::new();
-    for (place, value) in tables.iter().enumerate() {
-        let path = format!("{}.extensions[{place}]", reader.path);
-        let Some(table) = value.as_table() else {
-            reader.errors.refuse(path, "must be a table");
-            continue;
-        };
-        let mut reader = Reader {
-            path,
-            table,
-            errors: &mut *reader.errors,
-        };
+    reader.each_table("extensions", |reader| {
         reader.refuse_unknown(&EXTENSION_KEYS);
         let uri = reader.required_text("uri");
         if uri.contains([',', ' ']) || url::Url::parse(&uri).is_err() || uri.starts_with(OURS) {
@@ -179,9 +161,9 @@ fn extensions(reader: &mut Reader<'_>) -> Vec<Extension> {
             uri,
             description: reader.text("description").unwrap_or_default(),
             required: reader.flag("required"),
-            params: params(&mut reader),
+            params: params(reader),
         });
-    }
+    });
     all
 }
 
