@@ -181,21 +181,26 @@ impl Probe {
             "hash" => Content::Hash(self.hash(key)),
             "list" => Content::List(self.texts(&["LRANGE", key, "0", "-1"])),
             "zset" => Content::Scores(pairs(&self.ask(&["ZRANGE", key, "0", "-1", "WITHSCORES"]))),
-            "stream" => Content::Stream(self.stream(key)),
+            "stream" => Content::Stream(self.try_stream(key)?),
             "none" => return None,
             other => panic!("{key} is a {other}"),
         })
     }
 
     pub fn stream(&self, key: &str) -> Stream {
+        self.try_stream(key).unwrap_or_default()
+    }
+
+    /// None if there is none, or if it went while it was looked at: others may be at work.
+    fn try_stream(&self, key: &str) -> Option<Stream> {
         if self.text(&["TYPE", key]).as_deref() != Some("stream") {
-            return Stream::default();
+            return None;
         }
-        let groups = self.ask(&["XINFO", "GROUPS", key]);
+        let groups = self.unless_gone(&["XINFO", "GROUPS", key])?;
         let groups = list(&groups).iter().map(|group| {
             let facts = pairs(group);
             let name = facts["name"].clone();
-            let pending = self.ask(&["XPENDING", key, &name, "-", "+", "1000"]);
+            let pending = self.unless_gone(&["XPENDING", key, &name, "-", "+", "1000"])?;
             let pending = list(&pending).iter().map(|row| {
                 let row: Vec<String> = list(row).iter().map(text).collect();
                 (row[0].clone(), row[1].clone())
@@ -204,10 +209,10 @@ impl Probe {
                 delivered: facts["last-delivered-id"].clone(),
                 pending: pending.collect(),
             };
-            (name, group)
+            Some((name, group))
         });
-        let groups = groups.collect();
-        let facts = self.ask(&["XINFO", "STREAM", key]);
+        let groups = groups.collect::<Option<_>>()?;
+        let facts = self.unless_gone(&["XINFO", "STREAM", key])?;
         let last = list(&facts)
             .chunks(2)
             .find(|pair| text(&pair[0]) == "last-generated-id")
@@ -217,10 +222,19 @@ impl Probe {
             let row = list(row);
             (text(&row[0]), pairs(&row[1]))
         });
-        Stream {
+        Some(Stream {
             entries: entries.collect(),
             last: last.unwrap(),
             groups,
+        })
+    }
+
+    #[track_caller]
+    fn unless_gone(&self, words: &[&str]) -> Option<Value> {
+        match self.try_ask(words) {
+            Ok(answer) => Some(answer),
+            Err(error) if error.code() == Some("NOGROUP") || error.to_string().contains("no such key") => None,
+            Err(error) => panic!("{error}"),
         }
     }
 
