@@ -45,6 +45,7 @@ fn as_json(overview: &Overview, workers: &[WorkerSeen]) -> serde_json::Value {
             "task": turn.task,
             "agent": turn.agent,
             "worker": turn.worker,
+            "suspended": turn.suspended,
             "attempt": turn.attempt,
             "ageMs": turn.age_ms,
         })
@@ -55,6 +56,7 @@ fn as_json(overview: &Overview, workers: &[WorkerSeen]) -> serde_json::Value {
     json!({
         "backlog": overview.backlog,
         "behind": overview.behind,
+        "suspended": overview.suspended,
         "missingPartitions": overview.missing,
         "oldestMs": overview.oldest_ms,
         "workers": workers.collect::<Vec<_>>(),
@@ -76,6 +78,9 @@ fn as_text(overview: &Overview, workers: &[WorkerSeen], screen: &Screen) -> Resu
         "backlog: {} turns queued or running{behind}{oldest}",
         overview.backlog - overview.behind
     ))?;
+    if overview.suspended > 0 {
+        screen.line(&format!("suspended: {} turns wait for their users", overview.suspended))?;
+    }
     if overview.missing > 0 {
         screen.line(&format!(
             "{} partitions are not counted: their node of Redis is away",
@@ -96,7 +101,11 @@ fn as_text(overview: &Overview, workers: &[WorkerSeen], screen: &Screen) -> Resu
             turn.agent.clone(),
             age(turn.age_ms),
             turn.attempt.to_string(),
-            turn.worker.clone().unwrap_or_else(|| "(waits)".to_owned()),
+            match &turn.worker {
+                Some(worker) => worker.clone(),
+                None if turn.suspended => "(suspended)".to_owned(),
+                None => "(waits)".to_owned(),
+            },
         ]
     };
     let turns: Vec<_> = overview.turns.iter().map(turn).collect();

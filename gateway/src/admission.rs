@@ -217,6 +217,9 @@ fn show(metrics: &GatewayMetrics, overview: &Overview) {
     metrics.backlog.set(i64::try_from(overview.backlog).unwrap_or(i64::MAX));
     metrics.behind.set(i64::try_from(overview.behind).unwrap_or(i64::MAX));
     metrics
+        .suspended
+        .set(i64::try_from(overview.suspended).unwrap_or(i64::MAX));
+    metrics
         .oldest
         .set(Duration::from_millis(overview.oldest_ms).as_secs_f64());
 }

@@ -27,6 +27,8 @@ relevo_shared::metrics! {
         backlog: Gauge = "relevo_cluster_backlog_turns",
         /// Those of them that wait behind another turn of their context; the same from every process, so take the maximum.
         behind: Gauge = "relevo_cluster_waiting_turns",
+        /// Turns that wait for their users, beside the backlog; the same from every process, so take the maximum.
+        suspended: Gauge = "relevo_cluster_suspended_turns",
         /// Age of the oldest turn of the backlog in seconds; the same from every process, so take the maximum.
         oldest: FloatGauge = "relevo_cluster_oldest_turn_age_seconds",
     }

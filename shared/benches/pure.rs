@@ -43,6 +43,7 @@ fn record() -> TurnRecord {
         extensions: Vec::new(),
         traceparent: None,
         metadata: BTreeMap::new(),
+        suspension: None,
     }
 }
 

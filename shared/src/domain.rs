@@ -11,4 +11,5 @@ pub mod reason;
 pub mod record;
 pub mod retry;
 pub mod state;
+pub mod suspension;
 pub mod wire;

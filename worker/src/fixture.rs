@@ -34,5 +34,6 @@ pub(crate) fn record() -> TurnRecord {
         extensions: Vec::new(),
         traceparent: None,
         metadata: BTreeMap::new(),
+        suspension: None,
     }
 }

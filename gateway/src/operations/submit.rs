@@ -338,6 +338,7 @@ fn record(services: &Inner, principal: &Principal, call: &Call, request: SendMes
         extensions: call.extensions.uris(),
         traceparent: call.traceparent.clone(),
         metadata: request.metadata,
+        suspension: None,
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! The rule in English: a lease that has not run out is left alone. When it has run out, a cancel wins, then the deadline, then the
 //! crash policy; a turn whose agent never began is queued again without a charge. A queued turn is watched: its entry may
-//! vanish, its deadline may pass, it may wait too long. Turns that wait behind it in their context are judged when they are live. Nothing here reads the score of the `due` index: it only says
+//! vanish, its deadline may pass, it may wait too long. A suspended turn is left alone until its user has had enough time to answer.
+//! Turns that wait behind it in their context are judged when they are live. Nothing here reads the score of the `due` index: it only says
 //! when to look.
 
 use super::reason::FailReason;
@@ -30,6 +31,11 @@ pub enum Standing {
     Delayed {
         /// When.
         at: u64,
+    },
+    /// It waits for its user's answer.
+    Suspended {
+        /// Until this Redis ms.
+        until: u64,
     },
 }
 
@@ -110,10 +116,12 @@ pub fn judge(live: Option<Live<'_>>, now: u64, grace: u64) -> Verdict {
     match live.standing {
         Standing::Leased { until } if until > now || grace > now => Verdict::Later { at: until.max(grace) },
         // From here on nobody holds the turn.
-        Standing::Leased { .. } | Standing::Queued { .. } | Standing::Delayed { .. } if live.canceled => CANCELED,
-        Standing::Leased { .. } | Standing::Queued { .. } | Standing::Delayed { .. } if overdue => {
-            failed(FailReason::DeadlineExceeded, false)
-        }
+        _ if live.canceled => CANCELED,
+        _ if overdue => failed(FailReason::DeadlineExceeded, false),
+        Standing::Suspended { until } if until <= now => failed(FailReason::DeadlineExceeded, false),
+        Standing::Suspended { until } => Verdict::Later {
+            at: live.record.deadline.map_or(until, |deadline| deadline.min(until)),
+        },
         Standing::Leased { .. } if !live.tries.begun => uncharged(live, now),
         Standing::Leased { .. } => crashed(live.record, live.tries),
         Standing::Delayed { at } if at > now => Verdict::Later { at: capped(live, at) },
@@ -235,6 +243,7 @@ pub(crate) mod tests {
             extensions: Vec::new(),
             traceparent: None,
             metadata: std::collections::BTreeMap::new(),
+            suspension: None,
         }
     }
 
@@ -354,6 +363,7 @@ pub(crate) mod tests {
             EXPIRED,
             Standing::Queued { waiting: true },
             Standing::Delayed { at: 9_000 },
+            Standing::Suspended { until: 9_000 },
         ] {
             let canceled = Live {
                 canceled: true,
@@ -377,6 +387,7 @@ pub(crate) mod tests {
             EXPIRED,
             Standing::Queued { waiting: true },
             Standing::Delayed { at: 9_000 },
+            Standing::Suspended { until: 9_000 },
         ] {
             let verdict = judge(Some(live(&record, begun(0), standing)), NOW, 0);
             assert_eq!(verdict, failed(FailReason::DeadlineExceeded, false));
@@ -436,5 +447,19 @@ pub(crate) mod tests {
                 at: 0
             }
         );
+    }
+
+    #[test]
+    fn a_suspended_turn_is_left_alone_until_its_time_or_its_deadline() {
+        let suspended = Standing::Suspended { until: 9_000 };
+        let record = record();
+        let judged = |record, now| judge(Some(live(record, begun(0), suspended)), now, 0);
+        assert_eq!(judged(&record, NOW), Verdict::Later { at: 9_000 });
+        assert_eq!(judged(&record, 9_000), failed(FailReason::DeadlineExceeded, false));
+        let hurried = TurnRecord {
+            deadline: Some(5_000),
+            ..record.clone()
+        };
+        assert_eq!(judged(&hurried, NOW), Verdict::Later { at: 5_000 });
     }
 }

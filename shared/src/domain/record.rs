@@ -5,13 +5,16 @@ use std::collections::BTreeMap;
 use a2a::Message;
 use serde::{Deserialize, Serialize};
 
+use super::suspension::Suspension;
 use crate::ids::{ContextKey, ScopeKey, TaskId, TurnId};
 
 /// The version that this build writes. Readers accept it and those before; a record of a later version is left alone, for a process
 /// that knows it.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// The version of a record that says nothing which came later: processes of before can be trusted with it.
 const FIRST: u32 = 1;
+/// That of a turn that may wait, interrupt, or be answered without a task.
+const SECOND: u32 = 2;
 
 /// What happens to a turn whose attempt crashed after its agent began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -76,7 +79,7 @@ impl Sender {
     }
 }
 
-/// Everything about a turn that never changes.
+/// Everything about a turn that never changes, until its agent suspends it and its user answers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TurnRecord {
     /// Record version.
@@ -90,7 +93,7 @@ pub struct TurnRecord {
     /// Who sent it.
     #[serde(default)]
     pub sender: Sender,
-    /// The message, with task and context filled in.
+    /// The message, with task and context filled in; the last answer, after a suspension.
     pub message: Message,
     /// Which agent runs it.
     pub agent: String,
@@ -102,7 +105,7 @@ pub struct TurnRecord {
     pub attempts: u32,
     /// How many uncharged hand-backs and requeues it has.
     pub handbacks: u32,
-    /// When it was accepted (Redis ms, as stamped by the gateway).
+    /// When it was accepted (Redis ms, as stamped by the gateway), or last answered.
     pub submitted: u64,
     /// When it stops being worth running (Redis ms).
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -132,6 +135,9 @@ pub struct TurnRecord {
     /// Request metadata that is not secret.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub metadata: BTreeMap<String, serde_json::Value>,
+    /// What its agent's suspensions left, if it was suspended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspension: Option<Suspension>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
@@ -141,14 +147,18 @@ fn is_zero(n: &u64) -> bool {
 
 impl TurnRecord {
     /// The same under the earliest version whose processes do what it asks for. What waits or interrupts, and what may be answered
-    /// without a task, is of the second.
+    /// without a task, is of the second; what its agent has suspended, of the third.
     #[must_use]
     pub fn versioned(self) -> Self {
-        let later = self.direct || self.busy != BusyPolicy::Reject;
-        Self {
-            v: if later { VERSION } else { FIRST },
-            ..self
-        }
+        let v = match &self {
+            Self {
+                suspension: Some(_), ..
+            } => VERSION,
+            Self { direct: true, .. } => SECOND,
+            Self { busy, .. } if *busy != BusyPolicy::Reject => SECOND,
+            _ => FIRST,
+        };
+        Self { v, ..self }
     }
 
     /// The scope of its sender.

@@ -102,7 +102,7 @@ pub struct Batch<'a> {
     pub events: &'a [NewEvent],
     /// The agent, whose session a boundary takes back to the turn's start.
     pub agent: &'a str,
-    /// What its session receives. `finish` appends none.
+    /// What its session receives. `finish` and `suspend` append none.
     pub session: Option<&'a SessionItems>,
 }
 
@@ -247,7 +247,7 @@ impl Store {
         Ok(answer)
     }
 
-    fn emit_reply(&self, reply: &mut Reply) -> Result<EmitReply, StoreError> {
+    pub(super) fn emit_reply(&self, reply: &mut Reply) -> Result<EmitReply, StoreError> {
         Ok(match reply.tag.as_str() {
             "DONE" => {
                 let (last, now, repeat) = (reply.parsed()?, reply.parsed()?, reply.flag()?);
@@ -267,7 +267,7 @@ impl Store {
         })
     }
 
-    fn batch_args(&self, batch: &Batch<'_>) -> Args {
+    pub(super) fn batch_args(&self, batch: &Batch<'_>) -> Args {
         let mut args = Args::new();
         args.push(self.publish())
             .push(batch.context.as_str())

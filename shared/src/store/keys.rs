@@ -98,6 +98,11 @@ impl Keys {
         format!("{}waiting", self.base(partition))
     }
 
+    /// Zset: suspended turns, by since when.
+    pub fn suspended(&self, partition: Partition) -> String {
+        format!("{}suspended", self.base(partition))
+    }
+
     /// Zset: contexts with a live turn, by when to look.
     pub fn due(&self, partition: Partition) -> String {
         format!("{}due", self.base(partition))
@@ -220,7 +225,7 @@ pub fn documented() -> Vec<KeyDoc> {
         doc(
             "turns:<pool>:first",
             "stream, group `workers`",
-            "turns that come back: recovered or handed back; taken first",
+            "turns that come back: recovered, handed back or answered; taken first",
             "`limits.backlog`",
         ),
         doc(
@@ -232,13 +237,13 @@ pub fn documented() -> Vec<KeyDoc> {
         doc(
             "turn:<id>",
             "hash",
-            "`r` record (JSON), `k` task, `n` turn number, `f` first entry, `e`/`q` queue entry and queue, `charged`, `handbacks`, `opened`, `begun`, `slen` session length at the turn's start, `sn` nonce of the last batch of session items without events; of one that waited behind another, `since` when it became live (Redis ms), `age`, `dl` how long and until when it may be queued then, `place` its place in the line",
-            "reduced to `f`, `n` at the end and gone 10 min later",
+            "`r` record (JSON), `k` task, `n` turn number, `f` first entry, `e`/`q` queue entry and queue, `charged`, `handbacks`, `opened`, `begun`, `slen` session length at the turn's start, `sn` nonce of the last batch of session items without events; of one that waited behind another, or was suspended, `since` when it became live, or was answered (Redis ms), `age`, `dl` how long and until when it may be queued then, `place` its place in the line",
+            "reduced to `f`, `n` at the end and gone 10 min later; under the id of an answer to a suspended turn only these",
         ),
         doc(
             "ctx:<context>",
             "hash",
-            "`id` the client's name, `scope`, `turn` live turn, `ep` epoch, `pep` the epoch before, `tok` lease token, `until` lease end (Redis ms), `wk` worker, `cancel`, `at` retry time, `w` whether turns wait, `s:<agent>` an agent with a session",
+            "`id` the client's name, `scope`, `turn` live turn, `ep` epoch, `pep` the epoch before, `tok` lease token, `until` lease end (Redis ms), `wk` worker, `cancel`, `at` retry time, or `s` and until when it is suspended, `w` whether turns wait, `s:<agent>` an agent with a session",
             "in `retain`",
         ),
         doc(
@@ -254,6 +259,12 @@ pub fn documented() -> Vec<KeyDoc> {
             "as those lists",
         ),
         doc(
+            "suspended",
+            "zset",
+            "turns that wait for their user's answer, by the Redis ms of their suspension",
+            "one member per context with turns",
+        ),
+        doc(
             "due",
             "zset",
             "every context with a live turn, or with turns that wait and none that is live; score = Redis ms at which someone must look; one that cannot be judged is put off for a minute",
@@ -262,7 +273,7 @@ pub fn documented() -> Vec<KeyDoc> {
         doc(
             "task:<id>",
             "hash",
-            "`scope`, `ctx`, `cid` context id, `state`, `last` journal id, `cr`/`up` created and status time, `n` turn number, `live` turn, `k` class of the last end, `snap`/`snapc` snapshot and its entry, `base`/`basec` the same at the turn's start, `hid` while nobody may see it (`1`), or ever (`2`)",
+            "`scope`, `ctx`, `cid` context id, `state`, `last` journal id, `cr`/`up` created and status time, `n` turn number, `live` turn, `k` class of the last end, `i` while its turn is suspended, `snap`/`snapc` snapshot and its entry, `base`/`basec` the same at the turn's start, `hid` while nobody may see it (`1`), or ever (`2`)",
             "in `retain`",
         ),
         doc(
@@ -354,6 +365,7 @@ mod tests {
             keys.context(p, &context),
             keys.waiting(p, &context),
             keys.all_waiting(p),
+            keys.suspended(p),
             keys.due(p),
             keys.task(task),
             keys.history(task),
@@ -376,6 +388,7 @@ mod tests {
             "relevo:{7.38}:ctx:MmdNz3o4cwkkWRRLywWS1o",
             "relevo:{7.38}:wait:MmdNz3o4cwkkWRRLywWS1o",
             "relevo:{7.38}:waiting",
+            "relevo:{7.38}:suspended",
             "relevo:{7.38}:due",
             "relevo:{7.38}:task:00000000-0000-7007-8000-000000000001",
             "relevo:{7.38}:hist:00000000-0000-7007-8000-000000000001",

@@ -4,7 +4,8 @@ use redis::Value;
 
 use super::connection::{At, Via, command};
 use super::script::text;
-use super::{Store, StoreError};
+use super::{LiveTurn, Store, StoreError};
+use crate::domain::record::Tries;
 use crate::ids::{ContextKey, Partition, TurnId};
 
 /// The cluster at one moment.
@@ -16,7 +17,9 @@ pub struct Overview {
     pub backlog: u64,
     /// Those that wait behind another.
     pub behind: u64,
-    /// Age of the oldest of them in ms.
+    /// Turns that wait for their user, which no worker has to do with.
+    pub suspended: u64,
+    /// Age of the oldest of the backlog in ms.
     pub oldest_ms: u64,
     /// How many partitions could not be looked at because their node of a cluster is away.
     pub missing: usize,
@@ -35,6 +38,8 @@ pub struct RunningTurn {
     pub agent: String,
     /// The worker that holds it; none while it waits.
     pub worker: Option<String>,
+    /// Whether it waits for its user.
+    pub suspended: bool,
     /// Age since it was accepted, in ms.
     pub age_ms: u64,
     /// Which attempt.
@@ -65,8 +70,11 @@ impl Store {
             count.arg(&behind);
             let mut oldest = command("ZRANGE");
             oldest.arg(&behind).arg(0).arg(0);
+            let mut suspended = command("ZCARD");
+            suspended.arg(self.keys().suspended(partition));
             commands.push((At::Partition(partition), count));
             commands.push((At::Partition(partition), oldest));
+            commands.push((At::Partition(partition), suspended));
         }
         for partition in self.keys().layout().all() {
             for pool in pools {
@@ -87,13 +95,14 @@ impl Store {
             now: answers.next().flatten().and_then(time_ms).unwrap_or(0),
             ..Overview::default()
         };
-        let (behind, queued) = answers.as_slice().split_at_checked(partitions * 2).unwrap_or_default();
-        for pair in behind.chunks_exact(2) {
-            let [Some(count), Some(Value::Array(oldest))] = pair else {
+        let (behind, queued) = answers.as_slice().split_at_checked(partitions * 3).unwrap_or_default();
+        for counts in behind.chunks_exact(3) {
+            let [Some(count), Some(Value::Array(oldest)), Some(Value::Int(suspended))] = counts else {
                 overview.missing += 1;
                 continue;
             };
             overview.count(count, oldest.first().and_then(turn_ms));
+            overview.suspended += u64::try_from(*suspended).unwrap_or(0);
         }
         overview.behind = overview.backlog;
         for pair in queued.chunks_exact(2) {
@@ -120,7 +129,8 @@ impl Store {
                     agent: live.record.agent.clone(),
                     worker: live.token.as_ref().map(|_| live.worker.clone()),
                     age_ms: view.now.saturating_sub(live.record.submitted),
-                    attempt: live.tries.opened.max(1),
+                    suspended: live.suspended.is_some(),
+                    attempt: attempt(&live),
                 });
             }
         }
@@ -152,6 +162,12 @@ impl Store {
         let value = self.one("TIME", At::Any, &command("TIME")).await?;
         time_ms(value).ok_or_else(|| StoreError::corrupt("TIME", "not a time"))
     }
+}
+
+/// The attempt that runs, or ran last.
+fn attempt(live: &LiveTurn) -> u32 {
+    let opened = live.tries.opened.saturating_sub(1);
+    live.record.attempt(Tries { opened, ..live.tries })
 }
 
 /// Reads the reply of TIME.

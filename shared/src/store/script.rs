@@ -61,6 +61,8 @@ scripts! {
     Take = "take",
     Emit = "emit",
     Finish = "finish",
+    Suspend = "suspend",
+    Answer = "answer",
     Renew = "renew",
     Bind = "bind",
     Cancel = "cancel",
@@ -80,10 +82,13 @@ scripts! {
 }
 
 impl Name {
-    /// Whether it writes a turn's or a task's end. One that was refused for its size would be refused for ever, and with it
+    /// Whether it writes the end of a turn, of a task, or of a turn's run. One that was refused for its size would be refused for ever, and with it
     /// everything that waits for the context: whatever a task has grown to, its end is written.
     const fn is_end(self) -> bool {
-        matches!(self, Self::Finish | Self::SettleEnd | Self::Close | Self::Withdraw)
+        matches!(
+            self,
+            Self::Finish | Self::Suspend | Self::SettleEnd | Self::Close | Self::Withdraw
+        )
     }
 }
 

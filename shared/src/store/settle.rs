@@ -37,11 +37,11 @@ pub struct ContextView {
 pub struct LiveTurn {
     /// What never changes.
     pub record: TurnRecord,
-    /// Which turn of its task.
+    /// Its number in the journal.
     pub number: u32,
     /// What was counted.
     pub tries: Tries,
-    /// The turn's first entry.
+    /// Where it began or, since it was answered, goes on.
     pub first: EntryId,
     /// The journal's last entry.
     pub last: EntryId,
@@ -57,6 +57,8 @@ pub struct LiveTurn {
     pub since: u64,
     /// When it is queued again (Redis ms), if it waits for that.
     pub at: Option<u64>,
+    /// Until when it waits for its user's answer (Redis ms), if it does.
+    pub suspended: Option<u64>,
     epoch: String,
     entry: String,
     queue: String,
@@ -66,10 +68,11 @@ pub struct LiveTurn {
 impl LiveTurn {
     /// Where it stands.
     pub fn standing(&self) -> Standing {
-        match (&self.token, self.at) {
-            (Some(_), _) => Standing::Leased { until: self.until },
-            (None, Some(at)) => Standing::Delayed { at },
-            (None, None) => Standing::Queued { waiting: self.waiting },
+        match (&self.token, self.suspended, self.at) {
+            (Some(_), ..) => Standing::Leased { until: self.until },
+            (None, Some(until), _) => Standing::Suspended { until },
+            (None, None, Some(at)) => Standing::Delayed { at },
+            (None, None, None) => Standing::Queued { waiting: self.waiting },
         }
     }
 
@@ -314,25 +317,25 @@ fn live_turn(store: &Store, reply: &mut Reply) -> Result<LiveTurn, StoreError> {
     if record.turn.to_string() != turn {
         return Err(StoreError::corrupt("turn record", "it names another turn"));
     }
-    let number = reply.parsed()?;
+    let began = reply.parsed()?;
     let (charged, handbacks, opened) = (reply.parsed()?, reply.parsed()?, reply.parsed()?);
     let begun = reply.flag()?;
     let (entry, queue) = (reply.text()?, reply.text()?);
-    let first = reply.parsed()?;
+    let place = record.goes_on_from(reply.parsed()?, began);
     let _task = reply.text()?;
     let last = reply.parsed()?;
     let waiting = reply.flag()?;
     let since = reply.text()?.parse().unwrap_or(record.submitted);
     Ok(LiveTurn {
         record,
-        number,
+        number: place.number,
         tries: Tries {
             charged,
             handbacks,
             opened,
             begun,
         },
-        first,
+        first: place.entry,
         last,
         token,
         worker,
@@ -340,6 +343,7 @@ fn live_turn(store: &Store, reply: &mut Reply) -> Result<LiveTurn, StoreError> {
         canceled,
         since,
         at: at.parse().ok(),
+        suspended: at.strip_prefix('s').and_then(|until| until.parse().ok()),
         epoch,
         entry,
         queue,

@@ -62,8 +62,10 @@ pub struct StoredTask {
     pub last: EntryId,
     /// How many turns it has had.
     pub number: u32,
-    /// Its live turn.
+    /// Its turn, live or waiting.
     pub live: Option<TurnId>,
+    /// Whether that is suspended: a message is its answer.
+    pub suspended: bool,
     /// Whether it accepts no further message.
     pub terminal: bool,
     /// The folded state.
@@ -86,6 +88,11 @@ pub enum Shown {
 }
 
 impl StoredTask {
+    /// Its turn, unless that waits for its user.
+    pub fn running(&self) -> Option<TurnId> {
+        self.live.filter(|_| !self.suspended)
+    }
+
     /// The task as clients see it, with at most `limit` messages of history.
     pub fn into_task(self, limit: HistoryLength) -> Task {
         let task = self
@@ -227,6 +234,7 @@ struct Head {
     updated: u64,
     number: u32,
     live: Option<TurnId>,
+    suspended: bool,
     terminal: bool,
     snapshot: Vec<u8>,
     snapshot_at: String,
@@ -245,7 +253,9 @@ impl Head {
         let updated = reply.parsed()?;
         let number = reply.parsed()?;
         let live = TurnId::parse(&reply.text()?);
-        let terminal = reply.text()? == Class::Terminal.letter().to_string();
+        let class = reply.text()?;
+        let is = |wanted: Class| class == wanted.letter().to_string();
+        let (suspended, terminal) = (live.is_some() && is(Class::Interrupted), is(Class::Terminal));
         let snapshot = reply.bytes()?;
         let snapshot_at = reply.text()?;
         let (_base, _base_at) = (reply.bytes()?, reply.text()?);
@@ -259,6 +269,7 @@ impl Head {
             updated,
             number,
             live,
+            suspended,
             terminal,
             snapshot,
             snapshot_at,
@@ -296,6 +307,7 @@ impl Head {
             last: self.last,
             number: self.number,
             live: self.live,
+            suspended: self.suspended,
             terminal: self.terminal,
             folded,
             history,

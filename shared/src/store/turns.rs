@@ -128,15 +128,15 @@ pub struct Taken {
     pub epoch: Epoch,
     /// The context's fencing number before, unless this is its first.
     pub previous: Option<Epoch>,
-    /// Which turn of its task.
+    /// Its number in the journal.
     pub number: u32,
     /// What was counted.
     pub tries: Tries,
-    /// The turn's first entry.
+    /// Where it began or, since it was answered, goes on.
     pub first: EntryId,
     /// The journal's last entry.
     pub last: EntryId,
-    /// The task as it was before this turn, when it is not the first.
+    /// The task as it was before this turn or its last answer, when there was one.
     pub base: Option<Folded>,
     /// Whether it is on its last attempt.
     pub last_attempt: bool,
@@ -181,26 +181,7 @@ impl Store {
             .push(submit.first.class.letter().to_string());
         Self::interrupt_args(&mut args, submit.interrupt)?;
         let mut reply = self.run(Name::Submit, partition, &args).await?;
-        Ok(match reply.tag.as_str() {
-            tag @ ("OK" | "DUPLICATE") => {
-                let repeat = tag == "DUPLICATE";
-                Submitted::Accepted {
-                    first: reply.parsed()?,
-                    number: reply.parsed()?,
-                    now: reply.parsed()?,
-                    repeat,
-                    place: reply.parsed()?,
-                }
-            }
-            "BUSY" => Submitted::Busy,
-            "LIMITED" => Submitted::Limited,
-            "WORKING" => Submitted::Working,
-            "TERMINAL" => Submitted::Terminal,
-            "NOT_FOUND" => Submitted::NotFound,
-            "RETRY" => Submitted::Changed,
-            "TAKEN" => return Err(StoreError::corrupt("submit", "a new task id exists already")),
-            _ => return Err(reply.unknown()),
-        })
+        submitted(&mut reply)
     }
 
     /// How many turns a scope has, live and waiting, cluster-wide, as far as they are counted and their nodes answer.
@@ -286,6 +267,30 @@ impl Store {
     }
 }
 
+/// What became of a message.
+pub(super) fn submitted(reply: &mut Reply) -> Result<Submitted, StoreError> {
+    Ok(match reply.tag.as_str() {
+        tag @ ("OK" | "DUPLICATE") => {
+            let repeat = tag == "DUPLICATE";
+            Submitted::Accepted {
+                first: reply.parsed()?,
+                number: reply.parsed()?,
+                now: reply.parsed()?,
+                repeat,
+                place: reply.parsed()?,
+            }
+        }
+        "BUSY" => Submitted::Busy,
+        "LIMITED" => Submitted::Limited,
+        "WORKING" => Submitted::Working,
+        "TERMINAL" => Submitted::Terminal,
+        "NOT_FOUND" => Submitted::NotFound,
+        "RETRY" => Submitted::Changed,
+        "TAKEN" => return Err(StoreError::corrupt("submit", "a new task id exists already")),
+        _ => return Err(reply.unknown()),
+    })
+}
+
 /// How many turns may be before it: only what creates its task may wait, and what interrupts must say whom.
 fn may_wait(submit: &Submit<'_>) -> u64 {
     if submit.record.busy == BusyPolicy::Queue && submit.follows.is_none() {
@@ -310,7 +315,7 @@ fn taken(store: &Store, mut row: Reply, partition: Partition, last_queue: &str) 
     if TurnId::parse(&turn) != Some(record.turn) {
         return Err(StoreError::corrupt("turn record", "it names another turn"));
     }
-    let number = row.parsed()?;
+    let began = row.parsed()?;
     let (charged, handbacks, opened) = (row.parsed()?, row.parsed()?, row.parsed()?);
     let tries = Tries {
         charged,
@@ -318,7 +323,8 @@ fn taken(store: &Store, mut row: Reply, partition: Partition, last_queue: &str) 
         opened,
         begun: false,
     };
-    let (first, last) = (row.parsed()?, row.parsed()?);
+    let place = record.goes_on_from(row.parsed()?, began);
+    let last = row.parsed()?;
     let base = row.bytes()?;
     let base = if base.is_empty() || record.new_task {
         None
@@ -336,9 +342,9 @@ fn taken(store: &Store, mut row: Reply, partition: Partition, last_queue: &str) 
         token,
         epoch,
         previous,
-        number,
+        number: place.number,
         tries,
-        first,
+        first: place.entry,
         last,
         base,
         last_attempt,

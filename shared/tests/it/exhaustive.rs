@@ -21,6 +21,7 @@ const KNOWN: &str = "an unknown outcome is never taken for a loss";
 const CHARGED: &str = "only the loss of a begun attempt is charged";
 const ALONE: &str = "a worker runs one last attempt at the most";
 const MEANT: &str = "a cancel touches no turn but the one that it was meant for";
+const UNANSWERED: &str = "nothing but its answer resumes a suspended turn";
 const ENDS: &str = "wherever a turn stands, it ends without the help of any worker";
 
 impl Model for Cluster {
@@ -65,6 +66,7 @@ impl Model for Cluster {
             Property::always(MEANT, |_, state: &State| {
                 state.contexts.iter().all(|c| !c.canceled || c.meant == c.turn)
             }),
+            Property::always(UNANSWERED, |_, state: &State| not(state, &[Broken::Unanswered])),
             Property::always(ENDS, Cluster::ends_without_workers),
             Property::sometimes("a recovered turn completes", |_, state: &State| {
                 let c = &state.contexts[0];
@@ -97,6 +99,15 @@ impl Model for Cluster {
                 c.failed() && c.tries.charged + 1 == ATTEMPTS
             }),
         ];
+        if self.suspends {
+            properties.push(Property::sometimes(
+                "a turn that was suspended and recovered is asking again",
+                |_, state: &State| {
+                    let c = &state.contexts[0];
+                    c.stage == Stage::Suspended && c.tries.charged > 0
+                },
+            ));
+        }
         if self.records[0].handbacks > 0 {
             properties.push(Property::sometimes(
                 "a turn that was handed back completes",
@@ -174,6 +185,32 @@ fn a_turn_that_waits_keeps_every_law_in_every_history() {
     explore("one context, a turn that waits, lost answers", cluster);
 }
 
+/// An agent that asks its user, who answers, or never does, while leases run out, workers die and others take the turn.
+#[test]
+fn a_turn_that_waits_for_its_user_keeps_every_law_in_every_history() {
+    let cluster = Cluster {
+        suspends: true,
+        lossy: false,
+        ..Cluster::of(&[CrashPolicy::Restart], 1)
+    };
+    explore("one context, a turn that is suspended, looks", cluster);
+    let cluster = Cluster {
+        suspends: true,
+        looks: false,
+        ..Cluster::of(&[CrashPolicy::Restart], 0)
+    };
+    explore("one context, a turn that is suspended, lost answers", cluster);
+    let cluster = Cluster {
+        turns: 2,
+        waits: 1,
+        suspends: true,
+        lossy: false,
+        looks: false,
+        ..Cluster::of(&[CrashPolicy::Restart], 1)
+    };
+    explore("one context, a turn behind one that is suspended", cluster);
+}
+
 /// What workers have in common: they die with all their turns, and run one last attempt at a time.
 #[test]
 fn two_contexts_keep_every_law_in_every_history() {
@@ -205,6 +242,9 @@ fn each_rule_is_needed() {
         (Rule::Due, ENDS),
         (Rule::Promote, ENDS),
         (Rule::ClearCancel, MEANT),
+        (Rule::SuspendReleases, UNANSWERED),
+        (Rule::CancelStopsAnswers, CANCELED),
+        (Rule::SuspendedDue, ENDS),
     ];
     assert_eq!(needed.map(|(rule, _)| rule), Rule::ALL);
     let two = [CrashPolicy::Restart; 2];
@@ -212,7 +252,14 @@ fn each_rule_is_needed() {
         let contexts = if rule == Rule::LastAlone { 2 } else { 1 };
         let cluster = Cluster {
             turns: 2,
-            waits: u8::from(matches!(rule, Rule::Promote | Rule::ClearCancel)),
+            waits: u8::from(matches!(
+                rule,
+                Rule::Promote | Rule::ClearCancel | Rule::CancelStopsAnswers
+            )),
+            suspends: matches!(
+                rule,
+                Rule::SuspendReleases | Rule::CancelStopsAnswers | Rule::SuspendedDue
+            ),
             without: Some(rule),
             ..Cluster::of(&two[..contexts], 1)
         };

@@ -7,23 +7,27 @@ use std::time::Duration;
 use a2a::{Message, Part, Role, StreamResponse, TaskState};
 use prometheus::Registry;
 use relevo_shared::domain::class::Class;
-use relevo_shared::domain::event;
+use relevo_shared::domain::event::{self, Event};
 use relevo_shared::domain::fold::{Entry, Fold, Folded};
 use relevo_shared::domain::record::{BusyPolicy, CrashPolicy, Sender, TurnRecord, VERSION};
+use relevo_shared::domain::retry::is_last;
 use relevo_shared::domain::state::End;
+use relevo_shared::domain::suspension::{Answer, Place};
 use relevo_shared::ids::{ContextKey, EntryId, LeaseToken, Nonce, Partition, TaskId, TurnId, WorkerId};
 use relevo_shared::janitor::{Janitor, JanitorMetrics, JanitorSettings, interrupt};
 use relevo_shared::platform::entropy;
 use relevo_shared::store::{
-    Batch, ConnectOptions, ContextView, EmitReply, Finish, HistoryLength, Interrupt, JournalRead, Keep, LiveTurn,
-    NewEvent, Open, Store, StoreError, StoreMetrics, StoredTask, Submit, Submitted, Subscriber, SubscriberHandle,
-    Swept, Take, Taken, Took,
+    Answering, Batch, ConnectOptions, ContextView, EmitReply, Finish, HistoryLength, Interrupt, JournalRead, Keep,
+    LiveTurn, NewEvent, Open, Store, StoreError, StoreMetrics, StoredTask, Submit, Submitted, Subscriber,
+    SubscriberHandle, Suspend, Swept, Take, Taken, Took,
 };
 use relevo_testkit::{RedisCluster, RedisServer};
 
 use crate::probe::Probe;
 
 pub const TTL: u64 = 60_000;
+/// How long a turn may be suspended.
+pub const LONGEST: u64 = 600_000;
 
 pub struct World {
     // ORDER: connections are closed before the server is killed.
@@ -184,6 +188,7 @@ impl World {
             extensions: Vec::new(),
             traceparent: None,
             metadata: BTreeMap::new(),
+            suspension: None,
         }
     }
 
@@ -308,6 +313,12 @@ impl World {
     /// Lets the wait of a delayed turn be over.
     pub fn wake(&self, record: &TurnRecord) {
         self.make_due(record, "at");
+    }
+
+    /// Lets a suspended turn's user take too long.
+    pub fn outwait(&self, record: &TurnRecord) {
+        self.make_due(record, "at");
+        self.probe.set(&self.context_key(record), "at", "s1");
     }
 
     pub fn janitor(&self) -> Janitor {
@@ -479,6 +490,27 @@ impl World {
         waiting.into_iter().map(|record| record.turn).collect()
     }
 
+    /// A turn that waits for its user, after it has said something.
+    pub async fn suspended(&self, context_id: &str) -> TurnRecord {
+        let mut turn = self.running(context_id).await;
+        turn.emit(&self.store, &["asked "]).await;
+        assert!(is_done(&turn.suspend(&self.store).await));
+        turn.taken.record
+    }
+
+    /// An answer to a suspended turn, made as a gateway does that has read it.
+    pub async fn answer_to(&self, turn: &TurnRecord) -> Answered {
+        let stored = self.stored(turn.task).await;
+        let live = self.live(turn).await;
+        Answered::new(stored, &live, self.store.now().await.unwrap(), Nonce(entropy::u64()))
+    }
+
+    /// Answers a suspended turn.
+    pub async fn answer(&self, turn: &TurnRecord) -> Submitted {
+        let answer = self.answer_to(turn).await;
+        self.store.answer(&answer.answering()).await.unwrap()
+    }
+
     /// Submits and takes a turn of its own.
     pub async fn running(&self, context_id: &str) -> Running {
         let record = self.record(context_id).await;
@@ -539,6 +571,62 @@ pub fn is_repeat(reply: &EmitReply) -> bool {
     matches!(reply, EmitReply::Done { repeat: true, .. })
 }
 
+/// An answer that is ready to be sent.
+#[derive(Clone)]
+pub struct Answered {
+    pub record: TurnRecord,
+    pub id: TurnId,
+    nonce: Nonce,
+    follows: EntryId,
+    first: Event,
+    history: Vec<Message>,
+    last_attempt: bool,
+}
+
+impl Answered {
+    pub fn new(mut stored: StoredTask, live: &LiveTurn, now: u64, nonce: Nonce) -> Self {
+        let mut message = Message::new(Role::User, vec![Part::text("yes")]);
+        message.context_id = Some(live.record.context_id.clone());
+        message.task_id = Some(live.record.task.to_string());
+        let mut history: Vec<Message> = stored.folded.begin_turn().into_iter().collect();
+        history.push(message.clone());
+        let record = live.record.answered(Answer {
+            message,
+            at: now.max(stored.updated),
+            from: Place {
+                entry: stored.last.after(1, nonce),
+                number: stored.number + 1,
+            },
+            accepted_output_modes: Vec::new(),
+            extensions: Vec::new(),
+            traceparent: None,
+            metadata: BTreeMap::new(),
+        });
+        Self {
+            first: event::submitted(&record, record.submitted),
+            id: TurnId::new(now, stored.task.partition(), entropy::u64()),
+            nonce,
+            follows: stored.last,
+            history,
+            last_attempt: is_last(&record, live.tries),
+            record,
+        }
+    }
+
+    pub fn answering(&self) -> Answering<'_> {
+        Answering {
+            record: &self.record,
+            id: self.id,
+            first: &self.first,
+            nonce: self.nonce,
+            follows: self.follows,
+            history: &self.history,
+            last_attempt: self.last_attempt,
+            remember_ms: 0,
+        }
+    }
+}
+
 /// A leased turn and what its worker knows.
 #[derive(Clone)]
 pub struct Running {
@@ -573,7 +661,7 @@ impl Running {
     }
 
     pub fn event(&self, body: StreamResponse, class: Class) -> NewEvent {
-        NewEvent::new(self.taken.number, &event::Event { body, class })
+        NewEvent::new(self.taken.number, &Event { body, class })
     }
 
     pub fn text(&self, text: &str) -> NewEvent {
@@ -596,7 +684,7 @@ impl Running {
             };
             (
                 Open::Boundary,
-                event::boundary(record, self.taken.tries.opened + 1, cursor, self.stamp()),
+                event::boundary(record, record.attempt(self.taken.tries), cursor, self.stamp()),
             )
         };
         (open, Some(self.event(event.body, event.class)))
@@ -679,6 +767,40 @@ impl Running {
         let mut snapshot = copy.fold.into_state();
         let history = snapshot.take_messages();
         (events, open, snapshot, history)
+    }
+
+    /// Leaves the turn to wait for its user.
+    pub async fn suspend(&self, store: &Store) -> EmitReply {
+        self.suspend_as(store, End::InputRequired, Nonce(entropy::u64()), None)
+            .await
+    }
+
+    pub async fn suspend_as(&self, store: &Store, end: End, nonce: Nonce, trim_below: Option<EntryId>) -> EmitReply {
+        let suspended = self.try_suspend(store, end, nonce, trim_below).await;
+        suspended.unwrap()
+    }
+
+    pub async fn try_suspend(
+        &self,
+        store: &Store,
+        end: End,
+        nonce: Nonce,
+        trim_below: Option<EntryId>,
+    ) -> Result<EmitReply, StoreError> {
+        let (events, open, snapshot, history) = self.ending(end, nonce);
+        let record = &self.taken.record;
+        let suspend = Suspend {
+            record: &record.suspended(record.attempt(self.taken.tries)),
+            snapshot: &snapshot,
+            history: &history,
+            trim_below,
+            longest_ms: LONGEST,
+        };
+        let batch = Batch {
+            state: end.state(),
+            ..self.batch(nonce, open, &events)
+        };
+        store.suspend(&batch, &suspend).await
     }
 
     pub async fn finish(&self, store: &Store, end: End) -> EmitReply {

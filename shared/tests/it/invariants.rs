@@ -52,10 +52,10 @@ impl Partition {
                 ("wait", Content::List(list)) => drop(partition.lines.insert(id, list)),
                 ("turns", Content::Stream(_)) if id == "dead" => {}
                 ("turns", Content::Stream(stream)) => drop(partition.queues.insert(name.to_owned(), stream)),
-                ("due" | "retain" | "idx" | "q" | "waiting", Content::Scores(scores)) => {
+                ("due" | "retain" | "idx" | "q" | "waiting" | "suspended", Content::Scores(scores)) => {
                     partition.scores.insert(name.to_owned(), scores);
                 }
-                ("meta", Content::Hash(_)) => {}
+                ("meta", Content::Hash(_)) | ("sess", Content::List(_)) => {}
                 other => panic!("{key} is no key of ours: {other:?}"),
             }
         }
@@ -82,6 +82,7 @@ pub fn hold(dump: &Dump, prefix: &str, taken_away: &BTreeSet<String>, memory: &m
     nothing_is_leased_twice(&partition);
     turns_wait_exactly_once(&partition, taken_away);
     lines_are_in_order(&partition);
+    suspended_turns_are_held_by_nobody(&partition);
     for (id, task) in &partition.tasks {
         journal_is_whole(&partition, id, task);
         task_is_consistent(&partition, id, task);
@@ -178,6 +179,36 @@ fn turns_wait_exactly_once(partition: &Partition, taken_away: &BTreeSet<String>)
     assert!(entries.is_empty(), "entries that stand for no live turn: {entries:?}");
 }
 
+/// Whether the live turn of a context waits for its user.
+fn is_suspended(context: &Hash) -> bool {
+    get(context, "at").starts_with('s')
+}
+
+/// What waits for its user is counted, is its context's live turn, and waits in an interrupted state, in which its answer finds it.
+fn suspended_turns_are_held_by_nobody(partition: &Partition) {
+    let suspended: Vec<&Hash> = partition.contexts.values().filter(|c| is_suspended(c)).collect();
+    let turns: BTreeSet<String> = suspended.iter().map(|c| get(c, "turn").to_owned()).collect();
+    assert_eq!(
+        partition.members("suspended"),
+        turns,
+        "the count of what is suspended is wrong"
+    );
+    for context in suspended {
+        let turn = get(context, "turn");
+        assert_eq!(get(context, "tok"), "", "{turn} is suspended and leased");
+        let (record, _) = &partition.turns[turn];
+        let facts = ["q", "begun", "opened", "slen"].map(|field| get(record, field));
+        assert_eq!(facts, ["", "", "0", ""], "{turn} does not go on from its suspension");
+        let task = &partition.tasks[get(record, "k")];
+        assert_eq!([get(task, "live"), get(task, "k")], [turn, "i"], "the task of {turn}");
+        assert!(
+            matches!(get(task, "state"), "INPUT_REQUIRED" | "AUTH_REQUIRED"),
+            "the task of {turn}"
+        );
+        assert_eq!(get(task, "snapc"), get(task, "last"), "{turn}: what was said is void");
+    }
+}
+
 /// Turns wait only behind a live one, each in one line, in the order of their acceptance, and none of them has run.
 fn lines_are_in_order(partition: &Partition) {
     let mut all = BTreeSet::new();
@@ -230,7 +261,9 @@ fn journal_is_whole(partition: &Partition, id: &str, task: &Hash) {
     let (number, class) = kind.split_once('.').unwrap();
     assert_eq!(number, get(task, "n"), "task {id}: the last entry is of another turn");
     let ended = matches!(class, "i" | "t");
-    assert_eq!(ended, get(task, "live").is_empty(), "task {id}: {kind}");
+    let context = partition.contexts.get(get(task, "ctx"));
+    let suspended = context.is_some_and(|c| is_suspended(c) && get(c, "turn") == get(task, "live"));
+    assert_eq!(ended, get(task, "live").is_empty() || suspended, "task {id}: {kind}");
     if ended {
         assert_eq!(class, get(task, "k"), "task {id}");
     }
@@ -269,8 +302,10 @@ fn task_is_consistent(partition: &Partition, id: &str, task: &Hash) {
             .lines
             .get(get(task, "ctx"))
             .is_some_and(|line| line.iter().any(|turn| turn == live));
-        assert!(waits || context.map(|c| get(c, "turn")) == Some(live), "task {id}");
-        assert_eq!(get(task, "k"), "n");
+        let holds = context.filter(|c| get(c, "turn") == live);
+        assert!(waits || holds.is_some(), "task {id}");
+        let class = if holds.is_some_and(is_suspended) { "i" } else { "n" };
+        assert_eq!(get(task, "k"), class);
     }
 }
 

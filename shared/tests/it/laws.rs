@@ -29,7 +29,7 @@ const HANDBACKS: u32 = 3;
 /// Turns of the scope, live and waiting.
 const LIMIT: u64 = 4;
 const STEPS: usize = 250;
-const SEEDS: [u64; 10] = [20, 21, 22, 24, 25, 26, 28, 29, 42, 43];
+const SEEDS: [u64; 10] = [21, 22, 25, 28, 34, 39, 43, 48, 51, 55];
 const FAR: u64 = 3_600_000;
 
 /// Names a walk and tells its steps when it fails.
@@ -148,7 +148,7 @@ impl Walk {
     }
 
     async fn step(&mut self) {
-        match self.dice.below(50) {
+        match self.dice.below(57) {
             0..=6 => self.submit().await,
             7 => self.submit_again().await,
             8..=14 => self.take().await,
@@ -164,7 +164,9 @@ impl Walk {
             44 => self.purge().await,
             45 => self.lose_tail_or_remember().await,
             46 => self.emit_lost().await,
-            _ => self.interrupt().await,
+            47..=49 => self.interrupt().await,
+            50..=52 => self.suspend().await,
+            _ => self.answer().await,
         }
         // A worker forgets what it lost long ago.
         if self.held.len() > 8 {
@@ -241,6 +243,10 @@ impl Walk {
                         Stage::Delayed { over } => {
                             *over = true;
                             self.world.wake(&live.record);
+                        }
+                        Stage::Suspended { over } => {
+                            *over = true;
+                            self.world.outwait(&live.record);
                         }
                         Stage::Queued | Stage::Vanished => {}
                     }

@@ -18,7 +18,7 @@ use relevo_shared::store::{
 };
 use relevo_testkit::FaultProxy;
 
-use crate::fixture::{Running, TTL, World, options, take, token};
+use crate::fixture::{Answered, Running, TTL, World, options, take, token};
 use crate::record::Recorder;
 use crate::scenes::reservation;
 
@@ -296,6 +296,31 @@ impl<'a> Story<'a> {
         self.look_at(&last).await;
     }
 
+    /// A turn that asks its user twice; one that is cancelled while it asks.
+    async fn suspends(&mut self) {
+        let record = self.new_turn("c-1").await;
+        for text in ["one ", "two "] {
+            let mut turn = self.take().await;
+            self.emit(&mut turn, text, true).await;
+            let nonce = self.nonce();
+            until_known(async || turn.try_suspend(&self.store, End::InputRequired, nonce, None).await).await;
+            let (live, stored) = (self.world.live(&record).await, self.world.stored(record.task).await);
+            let answer = Answered::new(stored, &live, live.record.submitted, self.nonce());
+            let submitted = until_known(async || self.store.answer(&answer.answering()).await).await;
+            assert!(matches!(submitted, Submitted::Accepted { .. }), "{submitted:?}");
+        }
+        let turn = self.take().await;
+        self.finish(&turn, End::Completed).await;
+
+        let record = self.new_turn("c-1").await;
+        let turn = self.take().await;
+        let nonce = self.nonce();
+        until_known(async || turn.try_suspend(&self.store, End::AuthRequired, nonce, None).await).await;
+        self.cancel(&record).await;
+        self.world.probe.set(&self.world.context_key(&record), "at", "s1");
+        self.look_at(&record).await;
+    }
+
     /// What the janitor does, and what is refused.
     async fn upkeep(&mut self) {
         let meta = self.store.keys().meta(ONLY);
@@ -339,6 +364,7 @@ impl<'a> Story<'a> {
             Chapter::Turns => Box::pin(self.turns()).await,
             Chapter::Cancels => Box::pin(self.cancels()).await,
             Chapter::Waits => Box::pin(self.waits()).await,
+            Chapter::Suspends => Box::pin(self.suspends()).await,
             Chapter::Upkeep => Box::pin(self.upkeep()).await,
         }
     }
@@ -349,6 +375,7 @@ enum Chapter {
     Turns,
     Cancels,
     Waits,
+    Suspends,
     Upkeep,
 }
 
@@ -423,7 +450,13 @@ async fn loses_each_reply(chapter: Chapter) -> BTreeSet<&'static str> {
 #[tokio::test]
 async fn a_lost_reply_to_any_call_of_a_turn_changes_nothing() {
     let mut called = BTreeSet::new();
-    for chapter in [Chapter::Turns, Chapter::Cancels, Chapter::Waits, Chapter::Upkeep] {
+    for chapter in [
+        Chapter::Turns,
+        Chapter::Cancels,
+        Chapter::Waits,
+        Chapter::Suspends,
+        Chapter::Upkeep,
+    ] {
         called.extend(loses_each_reply(chapter).await);
     }
     let all: BTreeSet<&str> = SCRIPTS.iter().map(|script| script.name).collect();

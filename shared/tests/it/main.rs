@@ -33,6 +33,7 @@ mod record;
 mod replies;
 mod scenes;
 mod sessions;
+mod suspended;
 mod takes;
 mod twice;
 mod waiting;

@@ -605,6 +605,58 @@ impl Stage<'_> {
         self.done("a first workspace", "bind");
     }
 
+    async fn suspends(&mut self) {
+        let world = self.world;
+        let turn = self.begun("c-1").await;
+        self.ready();
+        turn.suspend(&world.store).await;
+        self.done("a turn that waits for its user", "suspend");
+
+        let record = world.suspended("c-1").await;
+        self.ready();
+        world.answer(&record).await;
+        self.done("an answer", "answer");
+
+        // Behind a snapshot, and with a session that is not as long as it was.
+        let turn = self.second_attempt(true).await;
+        let trim = EntryId { seq: 2, nonce: 0 };
+        self.ready();
+        turn.suspend_as(&world.store, End::AuthRequired, Nonce(9), Some(trim))
+            .await;
+        self.done("a suspension that is a boundary too, with trim", "suspend");
+
+        let turn = self.second_attempt_with_session().await;
+        self.ready();
+        turn.suspend(&world.store).await;
+        self.done("a suspension that is a boundary behind a session", "suspend");
+
+        let turn = world.run(&world.unseen("c-1").await).await;
+        self.ready();
+        turn.suspend(&world.store).await;
+        self.done("a task that nobody saw and that waits for its user", "suspend");
+
+        let mut turn = self.begun("c-1").await;
+        turn.suspend(&world.store).await;
+        world.answer(&turn.taken.record).await;
+        turn = world.again(&turn.taken.record).await;
+        turn.emit_with_snapshot(&world.store, &["went on "]).await;
+        self.ready();
+        turn.suspend_as(&world.store, End::InputRequired, Nonce(7), None).await;
+        self.done("a second suspension", "suspend");
+
+        let turn = self.begun("c-1").await;
+        turn.suspend_as(&world.store, End::InputRequired, Nonce(7), None).await;
+        world.answer(&turn.taken.record).await;
+        self.ready();
+        turn.suspend_as(&world.store, End::InputRequired, Nonce(7), None).await;
+        self.done("a repeat after the answer", "suspend");
+
+        let record = world.suspended("c-1").await;
+        self.ready();
+        self.conclude(&record, End::Canceled, None, false).await;
+        self.done("the cancel of a suspended turn", "settle_end");
+    }
+
     async fn unseen(&mut self) {
         let world = self.world;
         let record = world.unseen("c-1").await;
@@ -903,6 +955,7 @@ pub async fn all(world: &World) -> Vec<Scene> {
     Box::pin(stage.repeats()).await;
     Box::pin(stage.waits()).await;
     stage.leases().await;
+    Box::pin(stage.suspends()).await;
     Box::pin(stage.unseen()).await;
     Box::pin(stage.settles()).await;
     stage.upkeep().await;

@@ -42,7 +42,7 @@ async fn every_script_sent_twice_has_one_effect() {
         assert_eq!(second.outcome, "ok", "{script}: {name}: {:?}", second.answer);
         assert_eq!(second.after, first.after, "{script}: {name}");
         let expected = match script {
-            "submit" | "refuse" => "DUPLICATE",
+            "submit" | "answer" | "refuse" => "DUPLICATE",
             "reserve" => "EXISTS",
             "settle_requeue" | "settle_end" | "withdraw" => "RETRY",
             // The turn that it made live is not what was read.
@@ -55,7 +55,7 @@ async fn every_script_sent_twice_has_one_effect() {
         match script {
             "take" => assert_eq!(rows(&second.answer), rows(&first.answer), "{name}"),
             // The first entry and the turn's number; the last entry.
-            "submit" | "refuse" | "emit" | "finish" => {
+            "submit" | "answer" | "refuse" | "emit" | "finish" | "suspend" => {
                 assert_eq!(list(&second.answer)[1], list(&first.answer)[1], "{script}: {name}");
             }
             _ => {}

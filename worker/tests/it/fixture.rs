@@ -201,6 +201,7 @@ impl World {
             extensions: Vec::new(),
             traceparent: None,
             metadata: BTreeMap::new(),
+            suspension: None,
         }
     }
 

@@ -5,10 +5,10 @@
 --         15 class of the end, 16 trim journal below this id or '', 17-20 how long to keep task, context, journal
 --         and turn (ms), 21 reason of the dead letter or '', 22 cap of the dead letters, 23 count of history items,
 --         then the items, then count of events, then pairs (event, kind)
--- DERIVES ctx:<ctx> wait:<ctx> waiting turn:<id> task:<id> ev:<id> hist:<id> turns:* q:<scope> turns:dead due retain idx:* ch:<task>
+-- DERIVES ctx:<ctx> wait:<ctx> waiting turn:<id> task:<id> ev:<id> hist:<id> turns:* q:<scope> turns:dead due suspended retain idx:* ch:<task>
 -- RETURNS OK last now, pool of the turn that waited and is queued now or '' | RETRY
 -- USES    base run expect index journal wait promote conclude release
-local as_read, waits = expected()
+local as_read, waits, suspended = expected()
 if not as_read then
   return { 'RETRY' }
 end
@@ -23,6 +23,9 @@ if ARGV[21] ~= '' then
     redis.call('XADD', P .. 'turns:dead', 'MAXLEN', '~', ARGV[22], '*', 't', turn, 'k', task, 'x', ctx, 'reason', ARGV[21],
       'r', record)
   end
+end
+if suspended then
+  redis.call('ZREM', P .. 'suspended', turn)
 end
 local last = append(task, prev, ARGV[11], at)
 local pool = release({

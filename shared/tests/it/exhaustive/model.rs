@@ -38,10 +38,16 @@ pub enum Rule {
     Promote,
     /// A turn that begins knows nothing of the cancel of the one before (`lib/promote.lua`).
     ClearCancel,
+    /// Who suspends a turn holds it no longer (`suspend.lua`).
+    SuspendReleases,
+    /// A turn whose end has been asked for is not resumed (`answer.lua`).
+    CancelStopsAnswers,
+    /// Who suspends a turn leaves its context in `due` (`suspend.lua`).
+    SuspendedDue,
 }
 
 impl Rule {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 16] = [
         Self::Token,
         Self::ClearToken,
         Self::RepeatIsKnown,
@@ -55,6 +61,9 @@ impl Rule {
         Self::Due,
         Self::Promote,
         Self::ClearCancel,
+        Self::SuspendReleases,
+        Self::CancelStopsAnswers,
+        Self::SuspendedDue,
     ];
 }
 
@@ -68,6 +77,7 @@ pub enum Broken {
     SettledALease,
     Diverged,
     Charged,
+    Unanswered,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -81,6 +91,8 @@ pub enum Stage {
     Leased {
         expired: bool,
     },
+    /// It waits for its user.
+    Suspended,
 }
 
 /// What a client was told when it asked for the end of the turn.
@@ -149,6 +161,8 @@ pub struct Context {
     pub meant: u8,
     pub asked: Asked,
     pub ended: Option<End>,
+    /// The truth: its agent has asked, and its user has not answered. No rule reads it.
+    pub unanswered: bool,
     pub view: Option<View>,
     /// Whether the context is in `due`.
     pub due: bool,
@@ -200,12 +214,13 @@ pub enum Sent {
     Completed,
     InputRequired,
     Canceled,
+    Suspended,
 }
 
 impl Sent {
     pub fn end(self) -> Option<End> {
         match self {
-            Self::Batch => None,
+            Self::Batch | Self::Suspended => None,
             Self::Completed => Some(End::Completed),
             Self::InputRequired => Some(End::InputRequired),
             Self::Canceled => Some(End::Canceled),
@@ -279,6 +294,8 @@ pub enum Action {
     Withdraw(usize),
     /// A message that takes the place of everything.
     Interrupt(usize),
+    /// The user answers a suspended turn.
+    Answer(usize),
     Take(usize, usize),
     /// The worker sends; whether the answer arrives.
     Write(usize, usize, Sent, bool),

@@ -9,6 +9,7 @@ use a2a::{Message, Part, Role};
 use relevo_shared::domain::due::{Charge, Live, Standing, Verdict, crashed, handed_back, judge};
 use relevo_shared::domain::reason::FailReason;
 use relevo_shared::domain::record::{BusyPolicy, CrashPolicy, Sender, Tries, TurnRecord, VERSION};
+use relevo_shared::domain::retry::is_last;
 use relevo_shared::domain::state::End;
 use relevo_shared::ids::{Partition, TaskId, TurnId};
 
@@ -26,6 +27,8 @@ pub struct Cluster {
     pub turns: u8,
     /// How many turns may wait in a context.
     pub waits: u8,
+    /// Whether agents ask their users, as often as they like.
+    pub suspends: bool,
     /// How many batches an attempt writes before its end.
     pub writes: u8,
     /// Whether answers are lost, and requests arrive after the death of their worker.
@@ -42,6 +45,7 @@ impl Cluster {
             records: policies.iter().copied().map(record).collect(),
             turns: 1,
             waits: 0,
+            suspends: false,
             writes: 1,
             lossy: true,
             looks: true,
@@ -65,6 +69,7 @@ impl Cluster {
             meant: 0,
             asked: Asked::Never,
             ended: None,
+            unanswered: false,
             view: None,
             due: true,
             owner: 0,
@@ -88,6 +93,7 @@ impl Cluster {
             match context.stage {
                 Stage::Idle if context.turn < self.turns => actions.push(Action::Submit(c)),
                 Stage::Leased { expired: false } => actions.push(Action::RunsOut(c)),
+                Stage::Suspended => actions.push(Action::Answer(c)),
                 Stage::Idle | Stage::Queued { .. } | Stage::Delayed | Stage::Leased { .. } => {}
             }
             if context.stage != Stage::Idle && context.turn < self.turns {
@@ -167,6 +173,9 @@ impl Cluster {
             each(Sent::Batch);
         }
         each(Sent::Completed);
+        if self.suspends {
+            each(Sent::Suspended);
+        }
         if self.turns > 1 {
             each(Sent::InputRequired);
         }
@@ -193,6 +202,7 @@ impl Cluster {
                 context.canceled = true;
                 context.meant = context.turn;
             }
+            Action::Answer(c) => self.answer(state, c),
             Action::Take(w, c) => self.take(state, w, c),
             Action::Write(w, c, sent, answered) => self.write(state, w, c, sent, answered),
             Action::Renew(w, c) => renew(state, w, c),
@@ -247,6 +257,9 @@ impl Cluster {
     fn take(&self, state: &mut State, w: usize, c: usize) {
         let context = &mut state.contexts[c];
         let Stage::Queued { last } = context.stage else { return };
+        if context.unanswered {
+            state.broken = Some(Broken::Unanswered);
+        }
         self.lease(context);
         state.workers[w].slots[c] = Slot::Holds(Belief {
             turn: context.turn,
@@ -296,7 +309,7 @@ impl Cluster {
         let stops = match sent {
             Sent::Batch => self.keeps(Rule::CancelStopsWrites),
             Sent::Canceled => false,
-            Sent::Completed | Sent::InputRequired => self.keeps(Rule::CancelStopsEnds),
+            Sent::Completed | Sent::InputRequired | Sent::Suspended => self.keeps(Rule::CancelStopsEnds),
         };
         let mut refused = None;
         if repeat {
@@ -317,6 +330,8 @@ impl Cluster {
             }
             if let Some(end) = sent.end() {
                 self.end_turn(context, end);
+            } else if sent == Sent::Suspended {
+                self.suspend(context);
             }
             belief.written = true;
             belief.grown = true;
@@ -339,6 +354,36 @@ impl Cluster {
             }),
             None => Slot::Free,
         };
+    }
+
+    /// `suspend.lua`.
+    fn suspend(&self, context: &mut Context) {
+        context.stage = Stage::Suspended;
+        context.tries.opened = 0;
+        context.tries.begun = false;
+        context.unanswered = true;
+        context.due = self.keeps(Rule::SuspendedDue);
+        context.owner += 1;
+        if self.keeps(Rule::SuspendReleases) {
+            context.token = None;
+        }
+    }
+
+    /// `answer.lua`.
+    fn answer(&self, state: &mut State, c: usize) {
+        let context = &mut state.contexts[c];
+        if context.canceled && self.keeps(Rule::CancelStopsAnswers) {
+            return;
+        }
+        if context.canceled {
+            state.broken = Some(Broken::AfterCancel);
+        }
+        let last = is_last(&self.records[c], context.tries);
+        context.stage = Stage::Queued { last };
+        context.unanswered = false;
+        context.due = true;
+        context.owner += 1;
+        state.grow(c);
     }
 
     /// `janitor::give_back`, whose read and commit are one step here: it begins anew when something came between.
@@ -381,6 +426,8 @@ impl Cluster {
             Stage::Idle => return None,
             Stage::Queued { .. } => Standing::Queued { waiting: true },
             Stage::Delayed => Standing::Delayed { at: 0 },
+            // Its time may be over at any look.
+            Stage::Suspended => Standing::Suspended { until: 0 },
             Stage::Leased { expired } => Standing::Leased {
                 until: if expired { 0 } else { FAR },
             },
@@ -455,6 +502,7 @@ impl Cluster {
     /// `lib/release.lua` and `lib/promote.lua`.
     fn end_turn(&self, context: &mut Context, end: End) {
         context.stage = Stage::Idle;
+        context.unanswered = false;
         context.token = None;
         context.due = false;
         context.ended = Some(end);
@@ -484,10 +532,12 @@ impl Cluster {
                     Stage::Idle => return context.waiting == 0,
                     Stage::Queued { .. } => self.lease(&mut context),
                     Stage::Leased { expired: false } => context.stage = Stage::Leased { expired: true },
-                    Stage::Leased { expired: true } | Stage::Delayed => match self.verdict(c, &context) {
-                        Some(decided) if context.due => drop(self.settle(&mut context, decided)),
-                        _ => return false,
-                    },
+                    Stage::Leased { expired: true } | Stage::Delayed | Stage::Suspended => {
+                        match self.verdict(c, &context) {
+                            Some(decided) if context.due => drop(self.settle(&mut context, decided)),
+                            _ => return false,
+                        }
+                    }
                 }
             }
             false
@@ -541,7 +591,7 @@ fn cancel(context: &mut Context) {
             context.meant = context.turn;
             context.asked = Asked::Accepted;
         }
-        Stage::Queued { .. } | Stage::Delayed => {
+        Stage::Queued { .. } | Stage::Delayed | Stage::Suspended => {
             context.view = Some(View::of(context, Decided::End(End::Canceled), false));
         }
     }
@@ -571,5 +621,6 @@ fn record(policy: CrashPolicy, handbacks: u32) -> TurnRecord {
         extensions: Vec::new(),
         traceparent: None,
         metadata: BTreeMap::new(),
+        suspension: None,
     }
 }

@@ -42,11 +42,21 @@ pub enum Pair {
     InterruptOfUnheld,
     InterruptThenTake,
     InterruptThenLook,
+    SuspendThenAnswer,
+    SuspendThenCancel,
+    SuspendThenTimeOver,
+    SuspendThenInterrupt,
+    CancelThenAnswer,
+    CancelThenSuspend,
+    AnswerThenAnswerAgain,
+    AnswerThenCrash,
+    AnswerThenEnd,
+    AnswerThenSuspend,
 }
 
 use Pair as P;
 
-const ALL: [Pair; 37] = [
+const ALL: [Pair; 47] = [
     P::ExpiredThenRenewed,
     P::ExpiredThenWritten,
     P::ExpiredThenRecovered,
@@ -84,6 +94,16 @@ const ALL: [Pair; 37] = [
     P::InterruptOfUnheld,
     P::InterruptThenTake,
     P::InterruptThenLook,
+    P::SuspendThenAnswer,
+    P::SuspendThenCancel,
+    P::SuspendThenTimeOver,
+    P::SuspendThenInterrupt,
+    P::CancelThenAnswer,
+    P::CancelThenSuspend,
+    P::AnswerThenAnswerAgain,
+    P::AnswerThenCrash,
+    P::AnswerThenEnd,
+    P::AnswerThenSuspend,
 ];
 
 /// How often.

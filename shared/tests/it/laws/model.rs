@@ -12,7 +12,7 @@ use relevo_shared::janitor::GivenBack;
 use relevo_shared::store::Submitted;
 
 use super::{ATTEMPTS, HANDBACKS, LIMIT};
-use crate::fixture::Running;
+use crate::fixture::{Answered, Running};
 
 pub const LAST: usize = 0;
 pub const FIRST: usize = 1;
@@ -29,6 +29,9 @@ pub enum Stage {
     Leased {
         expired: bool,
     },
+    Suspended {
+        over: bool,
+    },
 }
 
 /// The live turn of a context, as the model sees it.
@@ -44,6 +47,8 @@ pub struct Live {
     pub opened: u32,
     pub begun: bool,
     pub canceled: bool,
+    /// How often its user answered it.
+    pub answers: u32,
     /// What the last opened attempt said.
     pub said: String,
 }
@@ -60,6 +65,7 @@ impl Live {
             opened: 0,
             begun: false,
             canceled: false,
+            answers: 0,
             said: String::new(),
         }
     }
@@ -99,6 +105,8 @@ pub struct Model {
     pub queues: [VecDeque<usize>; 3],
     pub accepted: Vec<(TurnRecord, EntryId, u32)>,
     pub written: Vec<Written>,
+    /// Answers that were accepted: their first entries and numbers.
+    pub answered: Vec<(Answered, EntryId, u32)>,
     pub dead: usize,
     /// Tasks in the order of their making.
     pub made: Vec<TaskId>,
@@ -252,6 +260,34 @@ impl Model {
             live.said.clear();
             self.tasks.get_mut(&live.record.task).unwrap().entries += 1;
         }
+    }
+
+    /// A turn waits for its user: what it said is not taken back any more.
+    pub fn suspend(&mut self, context: usize, state: &TaskState) {
+        let live = self.live[context].as_mut().unwrap();
+        live.stage = Stage::Suspended { over: false };
+        live.lease = None;
+        (live.begun, live.opened) = (false, 0);
+        let task = self.tasks.get_mut(&live.record.task).unwrap();
+        task.state = state.clone();
+        task.entries += 1;
+    }
+
+    /// Its user has answered.
+    pub fn answer(&mut self, context: usize, answer: Answered, first: EntryId, number: u32) {
+        let live = self.live[context].as_mut().unwrap();
+        live.answers += 1;
+        let task = self.tasks.get_mut(&live.record.task).unwrap();
+        task.state = TaskState::Submitted;
+        task.entries += 1;
+        task.number += 1;
+        assert_eq!((number, first.seq), (task.number, task.entries));
+        let said = std::mem::take(&mut live.said);
+        task.history.extend(Some(said).filter(|text| !text.is_empty()));
+        task.history.push("yes".to_owned());
+        self.answered.push((answer, first, number));
+        let queue = self.queue_of(context);
+        self.enqueue(context, queue);
     }
 
     /// A turn was accepted, behind the live one or as it.

@@ -146,6 +146,11 @@ impl Walk {
         let live = self.model.live[context].as_mut().unwrap();
         live.canceled = true;
         let held = live.lease.is_some();
+        let suspended = matches!(
+            self.model.live[context].as_ref().unwrap().stage,
+            Stage::Suspended { .. }
+        );
+        self.met.count_if(suspended, Pair::SuspendThenInterrupt);
         self.model.accept(context, record, first, number);
         self.met.count(if held {
             Pair::InterruptOfLeased
@@ -413,6 +418,7 @@ impl Walk {
         self.met.count_if(live.canceled, Pair::CancelThenCanceled);
         self.met.count_if(live.handbacks > 0, Pair::HandBackThenEnd);
         self.met.count_if(live.charged > 0, Pair::CrashThenEnd);
+        self.met.count_if(live.answers > 0, Pair::AnswerThenEnd);
         self.model.open(context, running.opened);
         self.model.end(context, &end.state(), None);
         for _ in 0..2 {
@@ -420,6 +426,73 @@ impl Walk {
             assert!(matches!(again, EmitReply::Done { repeat: true, .. }));
         }
         self.met.count(Pair::EndReplyLostTwice);
+    }
+
+    pub async fn suspend(&mut self) {
+        let Some((n, context)) = self.someone() else { return };
+        let end = self.dice.one_of(&[End::InputRequired, End::AuthRequired]);
+        let running = self.held[n].1.clone();
+        let nonce = Nonce(entropy::u64());
+        let reply = running.suspend_as(&self.world.store, end, nonce, None).await;
+        self.tell(format!("suspend {} {end:?}: {reply:?}", CONTEXTS[context]));
+        let expected = self.model.judge(context, &running, Some(end));
+        assert_eq!(judged(&reply), expected);
+        self.met_by_write(context, &running, expected);
+        self.met.count_if(expected == Judged::Canceled, Pair::CancelThenSuspend);
+        if expected != Judged::Done {
+            return;
+        }
+        let live = self.model.live[context].as_ref().unwrap();
+        self.met.count_if(live.answers > 0, Pair::AnswerThenSuspend);
+        self.model.open(context, running.opened);
+        self.model.suspend(context, &end.state());
+        for _ in 0..2 {
+            let again = running.suspend_as(&self.world.store, end, nonce, None).await;
+            assert!(matches!(again, EmitReply::Done { repeat: true, .. }));
+        }
+    }
+
+    /// A suspended turn is answered; where none is, somebody sends an answer again that was taken before.
+    pub async fn answer(&mut self) {
+        let context = self.dice.below(3);
+        let live = self.model.live[context].clone();
+        let Some(live) = live.filter(|live| matches!(live.stage, Stage::Suspended { .. })) else {
+            return self.answer_again().await;
+        };
+        let answer = self.world.answer_to(&live.record).await;
+        let submitted = self.world.store.answer(&answer.answering()).await.unwrap();
+        self.tell(format!("answer {}: {submitted:?}", CONTEXTS[context]));
+        if live.canceled {
+            self.met.count(Pair::CancelThenAnswer);
+            assert_eq!(submitted, Submitted::Working);
+            return;
+        }
+        let Submitted::Accepted {
+            first,
+            number,
+            repeat: false,
+            place: 0,
+            ..
+        } = submitted
+        else {
+            panic!("{submitted:?}")
+        };
+        self.met.count(Pair::SuspendThenAnswer);
+        self.model.answer(context, answer, first, number);
+    }
+
+    async fn answer_again(&mut self) {
+        if self.model.answered.is_empty() {
+            return;
+        }
+        let n = self.dice.below(self.model.answered.len());
+        let (answer, first, number) = self.model.answered[n].clone();
+        let again = self.world.store.answer(&answer.answering()).await.unwrap();
+        self.tell(format!("answer {first} again: {again:?}"));
+        self.met.count(Pair::AnswerThenAnswerAgain);
+        assert!(
+            matches!(again, Submitted::Accepted { first: f, number: n, repeat: true, .. } if (f, n) == (first, number))
+        );
     }
 
     pub async fn renew(&mut self) {
@@ -499,6 +572,8 @@ impl Walk {
             Some(live) => {
                 assert_eq!(asked, Asked::Unheld);
                 self.met.count_if(live.handbacks > 0, Pair::HandBackThenCancel);
+                let suspended = matches!(live.stage, Stage::Suspended { .. });
+                self.met.count_if(suspended, Pair::SuspendThenCancel);
                 let view = self.world.view(&live.record).await;
                 let end = Conclusion {
                     end: End::Canceled,
@@ -606,6 +681,10 @@ impl Walk {
                     queue.retain(|waiting| *waiting != context);
                 }
             }
+            Stage::Suspended { over } => {
+                *over = true;
+                self.world.outwait(&live.record);
+            }
             Stage::Vanished => {}
         }
         self.tell(format!("time passes for {}, which was {stage:?}", CONTEXTS[context]));
@@ -633,7 +712,7 @@ impl Walk {
                 continue;
             };
             match live.stage {
-                Stage::Queued | Stage::Vanished | Stage::Delayed { .. } if live.canceled => {
+                Stage::Queued | Stage::Vanished | Stage::Delayed { .. } | Stage::Suspended { .. } if live.canceled => {
                     self.met.count(Pair::InterruptThenLook);
                     self.model.end(context, &TaskState::Canceled, None);
                 }
@@ -648,6 +727,7 @@ impl Walk {
                 }
                 Stage::Leased { expired: true } => {
                     self.met.count(Pair::ExpiredThenRecovered);
+                    self.met.count_if(live.answers > 0, Pair::AnswerThenCrash);
                     let last = live.charged + 1 >= ATTEMPTS;
                     self.met.count_if(last, Pair::LastAttemptThenCrash);
                     self.model.charged(context);
@@ -660,7 +740,15 @@ impl Walk {
                     let queue = self.model.queue_of(context);
                     self.model.enqueue(context, queue);
                 }
-                Stage::Leased { expired: false } | Stage::Delayed { over: false } | Stage::Queued => {}
+                Stage::Suspended { over: true } => {
+                    self.met.count(Pair::SuspendThenTimeOver);
+                    self.model
+                        .end(context, &TaskState::Failed, Some(FailReason::DeadlineExceeded));
+                }
+                Stage::Leased { expired: false }
+                | Stage::Delayed { over: false }
+                | Stage::Suspended { over: false }
+                | Stage::Queued => {}
             }
         }
     }
