@@ -1,17 +1,23 @@
 //! `relevo call`: one message to an agent, its answer on standard output.
 
+use std::collections::HashMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use a2a::methods::{SEND_MESSAGE, SEND_STREAMING_MESSAGE};
 use a2a::{Message, Part, Role, SendMessageRequest, SendMessageResponse, StreamResponse};
+use anyhow::Context as _;
 use clap::Args;
+use serde_json::{Value, json};
 
-use crate::client::Client;
 use crate::exit::{Exit, Problem};
 use crate::follow::{Follow, Until, show_ended, subscribe, within};
 use crate::print::Screen;
 use crate::server::ServerArgs;
 use crate::show::{First, Show};
+
+/// The key of metadata that agents of the reference server's profile read.
+const NAMESPACE: &str = "iac_code";
 
 /// Sends a message to an agent and prints what it answers.
 #[derive(Debug, Args)]
@@ -30,6 +36,12 @@ pub(crate) struct CallArgs {
     /// The task to go on with, one that waits for input
     #[arg(long, value_name = "ID")]
     task_id: Option<String>,
+    /// Metadata of the message: a JSON object
+    #[arg(long, value_name = "JSON", value_parser = parse_metadata)]
+    metadata: Option<Metadata>,
+    /// The directory that the agent is to work in, where its profile knows such: `iac_code.cwd` in the metadata. `.` is this one
+    #[arg(long, value_name = "DIR")]
+    cwd: Option<PathBuf>,
     /// Give up after this long, as in 30s or 10m; the task goes on without this command
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     timeout: Option<Duration>,
@@ -40,11 +52,46 @@ pub(crate) async fn run(args: CallArgs, screen: &Screen) -> Result<Exit, Problem
     within(args.timeout, call(&args, screen)).await
 }
 
+type Metadata = HashMap<String, Value>;
+
+fn parse_metadata(text: &str) -> Result<Metadata, String> {
+    serde_json::from_str(text).map_err(|error| format!("must be a JSON object: {error}"))
+}
+
+/// What is said with the message beside its text.
+fn metadata(args: &CallArgs) -> Result<Option<Metadata>, Problem> {
+    let mut metadata = args.metadata.clone().unwrap_or_default();
+    if let Some(dir) = &args.cwd {
+        // The server has its own directories: this one counts only where it is named from here.
+        let dir = if dir.is_relative() {
+            std::path::absolute(dir).with_context(|| format!("--cwd {}", dir.display()))?
+        } else {
+            dir.clone()
+        };
+        let Some(dir) = dir.to_str() else {
+            return Err(Problem::Usage(format!("--cwd {} is not UTF-8", dir.display())));
+        };
+        let own = metadata.entry(NAMESPACE.to_owned()).or_insert_with(|| json!({}));
+        let Some(own) = own.as_object_mut() else {
+            return Err(Problem::Usage(format!(
+                "--metadata: {NAMESPACE} must be an object beside --cwd"
+            )));
+        };
+        if own.insert("cwd".to_owned(), json!(dir)).is_some() {
+            return Err(Problem::Usage(format!(
+                "--metadata: {NAMESPACE}.cwd is --cwd, which is there, too"
+            )));
+        }
+    }
+    Ok((!metadata.is_empty()).then_some(metadata))
+}
+
 async fn call(args: &CallArgs, screen: &Screen) -> Result<Exit, Problem> {
-    let client = Client::discover(&args.server.url, args.server.credentials()?).await?;
+    let client = args.server.connect().await?;
     let mut message = Message::new(Role::User, vec![Part::text(args.text.as_str())]);
     message.context_id.clone_from(&args.context_id);
     message.task_id.clone_from(&args.task_id);
+    message.metadata = metadata(args)?;
     let request = SendMessageRequest {
         message,
         configuration: None,

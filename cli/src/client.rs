@@ -15,7 +15,7 @@ pub(crate) use stream::{EventStream, Heard};
 use std::time::Duration;
 
 use relevo_shared::platform::config::mask_url;
-use reqwest::header::HeaderMap;
+use reqwest::header::{HeaderMap, HeaderValue};
 use reqwest::redirect::Policy;
 use reqwest::{RequestBuilder, Response, StatusCode, Url};
 use serde::de::DeserializeOwned;
@@ -32,9 +32,16 @@ pub(crate) struct Client {
     http: reqwest::Client,
     url: Url,
     tenant: Option<String>,
+    extensions: Option<HeaderValue>,
 }
 
 impl Client {
+    /// Lists extensions of the protocol with every call.
+    pub(crate) fn with_extensions(mut self, list: HeaderValue) -> Self {
+        self.extensions = Some(list);
+        self
+    }
+
     /// Where it calls, without credentials.
     pub(crate) fn address(&self) -> String {
         shown(&self.url)
@@ -84,10 +91,11 @@ impl Client {
             params.insert("tenant".to_owned(), json!(tenant));
         }
         let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
-        self.http
-            .post(self.url.clone())
-            .header("a2a-version", a2a::VERSION)
-            .json(&body)
+        let mut request = self.http.post(self.url.clone()).header("a2a-version", a2a::VERSION);
+        if let Some(list) = &self.extensions {
+            request = request.header("a2a-extensions", list);
+        }
+        request.json(&body)
     }
 
     /// The `result` of a JSON-RPC answer.

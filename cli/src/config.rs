@@ -20,13 +20,13 @@ pub(crate) struct ConfigArgs {
 enum Command {
     /// Print what is in effect, from file and environment, without secrets
     Print {
-        /// The TOML file
+        /// The TOML or YAML file
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
     },
     /// Check file and environment; exits with 64 when something is wrong
     Check {
-        /// The TOML file
+        /// The TOML or YAML file
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
     },

@@ -54,7 +54,7 @@ pub(crate) struct DevArgs {
     /// Where Redis keeps its data
     #[arg(long, value_name = "DIR", default_value = data_dir::DEFAULT)]
     data_dir: PathBuf,
-    /// TOML file with agents and settings, see `relevo config reference`; its address of Redis does not count here
+    /// TOML or YAML file with agents and settings, see `relevo config reference`; its address of Redis does not count here
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Write the process id and the addresses to this file once ready

@@ -89,7 +89,7 @@ impl From<ClientError> for Problem {
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
         match error {
-            StoreError::Unavailable(_) => Self::Unreachable(error.into()),
+            StoreError::Unavailable(_) | StoreError::Unreachable { .. } => Self::Unreachable(error.into()),
             StoreError::Command { .. } | StoreError::Corrupt { .. } | StoreError::Refused { .. } => {
                 Self::Failed(error.into())
             }
@@ -115,7 +115,7 @@ pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
 pub(crate) const HELP: &str = "\
 Exit codes:
   0  the turn ended well, or the task waits for input (the state is on standard error)
-  1  the task failed, was rejected or canceled; or the server refused the call
+  1  the task failed, was rejected or canceled; or the server refused the call or the message
   2  the command line is wrong
   3  the server cannot be reached, or was lost for too long";
 

@@ -25,7 +25,7 @@ pub(crate) struct RedisArgs {
     /// The data directory of a `relevo dev` that runs
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
-    /// The TOML file of the cluster's processes
+    /// The TOML or YAML file of the cluster's processes
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }

@@ -8,6 +8,7 @@ mod content;
 
 use a2a::{Artifact, Message, Role, StreamResponse, Task, TaskArtifactUpdateEvent, TaskState, TaskStatusUpdateEvent};
 use relevo_shared::domain::event::{RESUME, TURN, attempt, valid_through};
+use relevo_shared::domain::reason::FailReason;
 use relevo_shared::ids::Cursor;
 use serde_json::Value;
 
@@ -156,6 +157,8 @@ impl Show {
     pub(crate) fn exit(&self) -> Exit {
         match &self.state {
             Some(TaskState::Failed | TaskState::Rejected | TaskState::Canceled) => Exit::Bad,
+            // A task that waits for its user although the message was refused.
+            Some(_) if self.reason.as_deref() == Some(FailReason::InvalidMessage.as_str()) => Exit::Bad,
             Some(_) => Exit::Good,
             None if self.answered => Exit::Good,
             None => Exit::Bad,

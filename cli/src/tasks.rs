@@ -87,7 +87,7 @@ enum Command {
 pub(crate) async fn run(args: TaskArgs, screen: &Screen) -> Result<Exit, Problem> {
     match args.command {
         Command::Get { id, server, json } => {
-            let client = Client::discover(&server.url, server.credentials()?).await?;
+            let client = server.connect().await?;
             let task = client.call(GET_TASK, json!({ "id": id }), Some(ANSWER)).await?;
             print(task, json, screen)
         }
@@ -98,7 +98,7 @@ pub(crate) async fn run(args: TaskArgs, screen: &Screen) -> Result<Exit, Problem
             limit,
             json,
         } => {
-            let client = Client::discover(&server.url, server.credentials()?).await?;
+            let client = server.connect().await?;
             let filter = json!({ "contextId": context_id, "status": status });
             list(
                 &client,
@@ -111,7 +111,7 @@ pub(crate) async fn run(args: TaskArgs, screen: &Screen) -> Result<Exit, Problem
         }
         Command::Watch { id, server, timeout } => within(timeout, watch(&server, &id, screen)).await,
         Command::Cancel { id, server, json } => {
-            let client = Client::discover(&server.url, server.credentials()?).await?;
+            let client = server.connect().await?;
             let task = client.call(CANCEL_TASK, json!({ "id": id }), Some(CANCEL)).await?;
             print(task, json, screen)
         }
@@ -183,7 +183,7 @@ async fn list(client: &Client, filter: Value, limit: usize, json: bool, screen: 
 }
 
 async fn watch(server: &ServerArgs, id: &str, screen: &Screen) -> Result<Exit, Problem> {
-    let client = Client::discover(&server.url, server.credentials()?).await?;
+    let client = server.connect().await?;
     let show = Show::new(First::New);
     match subscribe(&client, id, None).await {
         Ok(stream) => {

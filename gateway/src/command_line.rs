@@ -19,7 +19,7 @@ use crate::config::Config;
 #[derive(Debug, Parser)]
 #[command(name = "relevo-gateway", version)]
 pub struct Arguments {
-    /// Read settings from this TOML file
+    /// Read settings from this TOML or YAML file
     #[arg(long, value_name = "FILE", env = "RELEVO_CONFIG")]
     config: Option<PathBuf>,
     /// Where Redis is: redis://, rediss:// or unix:// (setting redis.url)

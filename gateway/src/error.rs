@@ -119,7 +119,7 @@ pub(crate) enum ApiError {
 impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
         match error {
-            source @ StoreError::Unavailable(_) => Self::redis_away(Some(source)),
+            source @ (StoreError::Unavailable(_) | StoreError::Unreachable { .. }) => Self::redis_away(Some(source)),
             other => Self::Internal(other),
         }
     }

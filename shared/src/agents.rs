@@ -167,7 +167,7 @@ impl Agents {
     /// Reads the tables of `[agents]` and of the `[profiles]` that they name. What is wrong goes to `errors`; what is returned
     /// then is only good for finding further errors.
     pub fn read(settings: &Settings, errors: &mut ConfigErrors) -> Self {
-        let profiles = Profiles::read(&settings.profiles, errors);
+        let profiles = Profiles::read(&settings.profiles, &settings.workspace, errors);
         read::agents(&settings.agents, &profiles, errors)
     }
 

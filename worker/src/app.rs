@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use relevo_shared::agents::{AgentConfig, AgentKind, ProcessConfig};
+use relevo_shared::agents::{AgentConfig, AgentKind, Agents, ProcessConfig};
 use relevo_shared::ids::WorkerId;
 use relevo_shared::janitor::{Janitor, JanitorMetrics, JanitorSettings};
 use relevo_shared::platform::admin::Admin;
@@ -154,7 +154,7 @@ impl App {
                     (agent.name.clone(), served)
                 })
                 .collect(),
-            roots: Arc::new(Roots::new(&settings.workspace.roots)),
+            roots: Arc::new(roots(&settings, &agents)),
             settings: turn_settings(&settings, keep),
             authority: Authority {
                 ttl: settings.lease.ttl,
@@ -349,6 +349,19 @@ async fn say_that_it_lives(worker: Arc<Worker>, readiness: Readiness) {
         }
         tokio::time::sleep(SEEN).await;
     }
+}
+
+/// Where agents may work.
+fn roots(settings: &Settings, agents: &Agents) -> Roots {
+    let roots = Roots::new(&settings.workspace.roots);
+    let mut served = agents
+        .all()
+        .iter()
+        .filter(|agent| settings.worker.pools.contains(&agent.pool));
+    if served.any(|agent| agent.profile.ingest.is_some()) && !roots.hold_default() {
+        tracing::warn!("messages that name no directory will be refused: workspace.roots leaves out the worker's own");
+    }
+    roots
 }
 
 fn turn_settings(settings: &Settings, keep: Keep) -> TurnSettings {

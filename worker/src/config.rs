@@ -13,12 +13,15 @@ use crate::agent::process;
 #[derive(Debug, Clone, Default, Parser)]
 #[command(name = "relevo-worker", version)]
 pub struct Args {
-    /// TOML file; every setting is described in docs/configuration.md
+    /// TOML or YAML file; every setting is described in docs/configuration.md
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Where Redis is: redis://, rediss:// or unix://
     #[arg(long, value_name = "URL")]
     pub redis: Option<String>,
+    /// The pools whose turns are taken, separated by commas
+    #[arg(long, value_name = "NAMES")]
+    pub pools: Option<String>,
     /// Address for /livez, /readyz and /metrics
     #[arg(long, value_name = "ADDR")]
     pub admin_listen: Option<String>,
@@ -53,6 +56,9 @@ impl Config {
         let mut loader = Loader::new().file(args.config.clone()).env(env);
         if let Some(url) = &args.redis {
             loader = loader.set("redis.url", url);
+        }
+        if let Some(pools) = &args.pools {
+            loader = loader.set("worker.pools", pools);
         }
         if let Some(address) = &args.admin_listen {
             loader = loader.set("admin.listen", address);

@@ -26,9 +26,20 @@ pub struct Prompt {
     pub workspace: PathBuf,
 }
 
-/// Why a message cannot be used, in words for its sender.
+/// Why a message cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Unusable(pub(crate) &'static str);
+pub(crate) struct Unusable {
+    /// For its sender.
+    pub(crate) words: &'static str,
+    /// For the operator, where the sender is told less.
+    pub(crate) why: &'static str,
+}
+
+impl Unusable {
+    pub(crate) const fn new(words: &'static str) -> Self {
+        Self { words, why: words }
+    }
+}
 
 /// Longest path that the system opens, and longest name in it.
 const LONGEST_PATH: usize = 4095;
@@ -67,5 +78,5 @@ pub(crate) async fn read(
     let read = tokio::task::spawn_blocking(move || prompt(&profile, &record, &roots));
     // It only fails when the process ends.
     read.await
-        .unwrap_or(Some(Err(Unusable("The message could not be read."))))
+        .unwrap_or(Some(Err(Unusable::new("The message could not be read."))))
 }

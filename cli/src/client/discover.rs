@@ -40,6 +40,7 @@ impl Client {
             http,
             url,
             tenant: interface.tenant.clone(),
+            extensions: None,
         })
     }
 }

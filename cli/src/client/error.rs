@@ -43,7 +43,7 @@ pub(crate) enum ClientError {
     },
     /// The server wants a credential, or another one.
     #[error(
-        "{url} answered 401: it wants a credential, or another one: --token-file or --api-key-file, or the variable RELEVO_TOKEN or RELEVO_API_KEY"
+        "{url} answered 401: it wants a credential, or another one: --token-file, --basic-username or --api-key-file, or the variable RELEVO_TOKEN or RELEVO_API_KEY"
     )]
     Unauthorized {
         /// Where to, without credentials.

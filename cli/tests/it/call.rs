@@ -4,7 +4,7 @@ use std::net::TcpListener;
 
 use serde_json::json;
 
-use crate::command::{ended, printed, run, start};
+use crate::command::{ended, printed, run, run_with, start};
 use crate::scripted::events::{TASK, cursor, opening, status, task};
 use crate::scripted::{Reply, Scripted, frame};
 
@@ -192,4 +192,106 @@ fn a_card_is_shown_to_people_and_to_machines() {
     let card = run(&["card", "--json", "--url", server.url()]).with(0);
     let card: serde_json::Value = serde_json::from_str(&card.stdout).unwrap();
     assert_eq!(card["name"], "scripted");
+}
+
+#[test]
+fn a_refused_message_is_no_success_though_its_task_waits_for_input() {
+    let mut refused = task("INPUT_REQUIRED", "Message content is required.");
+    refused["metadata"] = json!({ "urn:relevo:a2a:turn:v1": { "reason": "invalid_message" } });
+    let server = Scripted::start(vec![Reply::Result(json!({ "task": refused }))]);
+    let call = run(&["call", "hi", "--url", server.url()]).with(1);
+    assert_eq!(call.noted("state"), "input required (invalid_message)");
+}
+
+#[test]
+fn metadata_directory_and_extensions_go_with_the_message() {
+    let server = Scripted::start(vec![streamed("COMPLETED")]);
+    let url = server.url();
+    let metadata = r#"{"tone": "dry", "iac_code": {"thinking": {"enabled": true}}}"#;
+    let words = [
+        "call",
+        "hi",
+        "--stream",
+        "--url",
+        url,
+        "--metadata",
+        metadata,
+        "--cwd",
+        "/srv/project",
+    ];
+    let extensions = [
+        "--extension",
+        "urn:example:a:v1",
+        "--extension",
+        "https://example.com/b",
+    ];
+    run(&[&words[..], &extensions[..]].concat()).with(0);
+    let asked = &server.asked()[0];
+    let expected = json!({ "tone": "dry", "iac_code": { "thinking": { "enabled": true }, "cwd": "/srv/project" } });
+    assert_eq!(asked.body["params"]["message"]["metadata"], expected);
+    assert_eq!(
+        asked.header("a2a-extensions"),
+        Some("urn:example:a:v1, https://example.com/b")
+    );
+}
+
+#[test]
+fn a_directory_named_from_here_is_sent_whole() {
+    let server = Scripted::start(vec![streamed("COMPLETED")]);
+    run(&["call", "hi", "--stream", "--url", server.url(), "--cwd", "below"]).with(0);
+    let sent = server.asked()[0].body["params"]["message"]["metadata"]["iac_code"]["cwd"].clone();
+    let sent = std::path::Path::new(sent.as_str().unwrap());
+    assert!(sent.is_absolute() && sent.ends_with("below"), "{sent:?}");
+}
+
+#[test]
+fn metadata_that_cannot_be_is_refused_before_anything_is_sent() {
+    let server = Scripted::start(Vec::new());
+    for (metadata, dir, rule) in [
+        ("[1]", None, "must be a JSON object"),
+        ("{", None, "must be a JSON object"),
+        (r#"{"iac_code": 1}"#, Some("/a"), "iac_code must be an object"),
+        (r#"{"iac_code": {"cwd": "/b"}}"#, Some("/a"), "which is there, too"),
+    ] {
+        let mut words = vec!["call", "hi", "--url", server.url(), "--metadata", metadata];
+        words.extend(dir.iter().flat_map(|dir| ["--cwd", *dir]));
+        let call = run(&words).with(2);
+        assert!(call.stderr.contains(rule), "{metadata}: {}", call.stderr);
+    }
+    assert!(server.asked().is_empty());
+}
+
+#[test]
+fn http_basic_needs_both_of_its_parts_and_no_token_beside_it() {
+    let server = Scripted::start(vec![streamed("COMPLETED"), streamed("COMPLETED")]);
+    let words = [
+        "call",
+        "hi",
+        "--stream",
+        "--url",
+        server.url(),
+        "--basic-username",
+        "ada",
+    ];
+    assert!(run(&words).with(2).stderr.contains("HTTP Basic needs a password"));
+    let password = [("RELEVO_BASIC_PASSWORD", "love"), ("RELEVO_TOKEN", "of something else")];
+    run_with(&words, &password).with(0);
+    run_with(
+        &words[..5],
+        &[
+            ("IACCODE_A2A_BASIC_USERNAME", "ada"),
+            ("IACCODE_A2A_BASIC_PASSWORD", "love"),
+        ],
+    )
+    .with(0);
+    for asked in server.asked() {
+        assert_eq!(asked.header("authorization"), Some("Basic YWRhOmxvdmU="));
+    }
+    let both = [&words[..], &["--token-file", "/dev/null"]].concat();
+    assert!(
+        run_with(&both, &password)
+            .with(2)
+            .stderr
+            .contains("two credentials for one header")
+    );
 }

@@ -72,7 +72,7 @@ fn a_credential_is_shown_to_the_server_and_named_when_it_is_missing() {
     assert!(
         refused
             .stderr
-            .contains("it wants a credential, or another one: --token-file or --api-key-file"),
+            .contains("it wants a credential, or another one: --token-file, --basic-username or --api-key-file"),
         "{refused:?}"
     );
     let sent = run_with(&["call", "hi", "--url", &url], &[("RELEVO_TOKEN", "t0ken")]).with(0);

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use toml::Table;
 
 use super::SkillConfig;
-use crate::platform::config::ConfigErrors;
+use crate::platform::config::{ConfigErrors, WorkspaceSettings};
 
 /// The name of the profile that agents have unless told otherwise.
 pub(super) const GENERIC: &str = "generic";
@@ -100,6 +100,23 @@ impl Profile {
         }
     }
 
+    /// Takes parts of further media types, if it makes a text of parts; says whether it does.
+    pub(super) fn take_also(&mut self, texts: &[String], media: &[String]) -> bool {
+        let Some(ingest) = &mut self.ingest else { return false };
+        let add = |modes: &mut Vec<String>, further: &[String]| {
+            for mode in further.iter().map(|mode| essence(mode)) {
+                if !modes.contains(&mode) {
+                    modes.push(mode);
+                }
+            }
+        };
+        add(&mut ingest.text_types, texts);
+        add(&mut ingest.media_types, media);
+        add(&mut self.input_modes, texts);
+        add(&mut self.input_modes, media);
+        true
+    }
+
     /// Whether a part of this media type (empty: none is given) is taken.
     pub fn takes(&self, media_type: &str) -> bool {
         let wanted = essence(media_type);
@@ -135,9 +152,13 @@ impl Default for Profiles {
 }
 
 impl Profiles {
-    /// The built-in ones and the tables of `[profiles]`.
-    pub fn read(tables: &Table, errors: &mut ConfigErrors) -> Self {
-        read::profiles(tables, errors)
+    /// The built-in ones, with what `[workspace]` adds, and the tables of `[profiles]`.
+    pub fn read(tables: &Table, workspace: &WorkspaceSettings, errors: &mut ConfigErrors) -> Self {
+        let mut built_in = Self::default();
+        for profile in built_in.0.values_mut() {
+            profile.take_also(&workspace.text_types, &workspace.media_types);
+        }
+        read::profiles(tables, &built_in, errors)
     }
 
     /// The profile of a name.
@@ -155,6 +176,22 @@ impl Profiles {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::platform::config::Loader;
+
+    #[test]
+    fn further_types_are_taken_by_profiles_that_make_texts_of_parts() {
+        let text = "[workspace]\ntext_types = [\"Text/X-HCL\"]\nmedia_types = [\"video/mp4\"]\n[profiles.team]\nbase = \"iac-code\"\n";
+        let settings = Loader::new().text("f", text).load().unwrap();
+        let profiles = Profiles::read(&settings.profiles, &settings.workspace, &mut ConfigErrors::new());
+        for name in ["iac-code", "team"] {
+            let profile = profiles.get(name).unwrap();
+            assert!(profile.takes("text/x-hcl") && profile.takes("video/mp4"), "{name}");
+            let ingest = profile.ingest.unwrap();
+            assert!(ingest.text_types.iter().any(|kind| kind == "text/x-hcl"), "{name}");
+            assert!(ingest.media_types.iter().any(|kind| kind == "video/mp4"), "{name}");
+        }
+        assert_eq!(profiles.get("generic"), Some(Profile::generic()));
+    }
 
     #[test]
     fn media_types_match_without_case_and_parameters() {

@@ -1,6 +1,6 @@
 //! Configuration: declared once per section, read from four layers, refused as a whole.
 //!
-//! Owns the `settings!` declaration, the value types, the layers (defaults, one TOML file, `RELEVO_…` environment,
+//! Owns the `settings!` declaration, the value types, the layers (defaults, one TOML or YAML file, `RELEVO_…` environment,
 //! command line), the collection of errors, and what is generated from the declarations: the printed effective
 //! configuration and docs/configuration.md. It is the only code that reads the environment. It refuses to guess: an
 //! unknown key, an unknown `RELEVO_<SECTION>_…` variable or a value of the wrong form is an error, and all errors are
@@ -23,12 +23,14 @@ mod loader;
 mod mask;
 mod print;
 mod reference;
+mod reference_keys;
 mod sections;
 mod size;
 mod source;
 mod suggest;
 mod types;
 mod value;
+mod yaml;
 
 pub use environment::{env_var, process_env};
 pub use error::{ConfigError, ConfigErrors};
@@ -40,6 +42,7 @@ pub use sections::{
     AdminSettings, AuthSettings, CancelSettings, CompatSettings, DrainSettings, GATEWAY_ADMIN, GatewaySettings,
     LeaseSettings, LimitSettings, LogFormat, LogSettings, RedisSettings, RetentionSettings, SECTIONS, SecretSettings,
     SendSettings, Settings, Statuses, StreamSettings, TurnSettings, WORKER_ADMIN, WorkerSettings, WorkspaceSettings,
+    is_media_type,
 };
 #[cfg(test)]
 pub(crate) use sections::{MOST_BYTES, MOST_EVENTS};

@@ -106,7 +106,7 @@ impl Link {
             clustered: false,
         };
         let seed = Arc::new(Node::open(&info, node_options)?);
-        let about = seed.info("cluster").await?;
+        let about = seed.info("cluster").await.map_err(|error| error.at(&options.url))?;
         if info_field(&about, "cluster_enabled").as_deref() != Some("1") {
             return Ok(Self::One(seed));
         }

@@ -1,5 +1,7 @@
 //! What can go wrong below the store, in three kinds that callers act on.
 
+use crate::platform::config::mask_url;
+
 /// When the same call may be made again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retry {
@@ -13,8 +15,17 @@ pub enum Retry {
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// Redis cannot be reached, is loading, failing over, read-only or full. The outcome of the call is unknown.
-    #[error("redis is unavailable")]
-    Unavailable(#[source] redis::RedisError),
+    // The client's error has a source of the same text, which nobody wants to read twice.
+    #[error("redis is unavailable: {0}")]
+    Unavailable(redis::RedisError),
+    /// The same, when the first connection is made.
+    #[error("the Redis at {address} cannot be used: {error}")]
+    Unreachable {
+        /// Where it should be, without credentials.
+        address: String,
+        /// Why not.
+        error: redis::RedisError,
+    },
     /// Redis refused a command.
     #[error("redis refused {what}")]
     Command {
@@ -57,10 +68,21 @@ impl StoreError {
         }
     }
 
+    /// Names the address that could not be reached.
+    pub(super) fn at(self, address: &str) -> Self {
+        match self {
+            Self::Unavailable(error) => Self::Unreachable {
+                address: mask_url(address),
+                error,
+            },
+            other => other,
+        }
+    }
+
     /// Whether to try again.
     pub fn retry(&self) -> Retry {
         match self {
-            Self::Unavailable(_) => Retry::Later,
+            Self::Unavailable(_) | Self::Unreachable { .. } => Retry::Later,
             Self::Command { .. } | Self::Corrupt { .. } | Self::Refused { .. } => Retry::Never,
         }
     }
@@ -73,7 +95,7 @@ impl StoreError {
     /// The metric label.
     pub fn label(&self) -> &'static str {
         match self {
-            Self::Unavailable(_) => "unavailable",
+            Self::Unavailable(_) | Self::Unreachable { .. } => "unavailable",
             Self::Command { .. } => "command",
             Self::Corrupt { .. } => "corrupt",
             Self::Refused { .. } => "refused",

@@ -15,9 +15,9 @@ use url::Url;
 use super::workspace::Roots;
 use super::{Unusable, may_exist};
 
-const NOT_LOCAL: Unusable = Unusable("A2A file URL parts must use local file:// URLs.");
-const OUTSIDE: Unusable = Unusable("A2A file URL part is outside the allowed workspace.");
-const NO_FILE: Unusable = Unusable("A2A file URL part must reference an existing file.");
+const NOT_LOCAL: Unusable = Unusable::new("A2A file URL parts must use local file:// URLs.");
+const OUTSIDE: Unusable = Unusable::new("A2A file URL part is outside the allowed workspace.");
+const NO_FILE: Unusable = Unusable::new("A2A file URL part must reference an existing file.");
 
 /// Where files may lie.
 pub(super) struct Place<'a> {
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     fn refused(place: &Place<'_>, url: &str) -> &'static str {
-        place.open(url).unwrap_err().0
+        place.open(url).unwrap_err().words
     }
 
     #[test]
@@ -197,10 +197,10 @@ mod tests {
             "none/../../x",
             "%2e%2e/x",
         ] {
-            assert_eq!(refused(&place, &at(outside)), OUTSIDE.0, "{outside}");
+            assert_eq!(refused(&place, &at(outside)), OUTSIDE.words, "{outside}");
         }
         for none in ["missing", "missing/deep", "pipe", "", "loop", "a%20b.txt/x"] {
-            assert_eq!(refused(&place, &at(none)), NO_FILE.0, "{none}");
+            assert_eq!(refused(&place, &at(none)), NO_FILE.words, "{none}");
         }
         let disk = Place {
             workspace: Path::new("/"),
@@ -208,25 +208,25 @@ mod tests {
         };
         // Neither is looked for on the disk, whatever they stand below.
         for long in ["b/".repeat(1 << 20), "x".repeat(256)] {
-            assert_eq!(refused(&place, &at(&long)), NO_FILE.0);
-            assert_eq!(refused(&place, &format!("file:///none/{long}")), NO_FILE.0);
+            assert_eq!(refused(&place, &at(&long)), NO_FILE.words);
+            assert_eq!(refused(&place, &format!("file:///none/{long}")), NO_FILE.words);
         }
-        assert_eq!(refused(&place, &at(&"b/".repeat(1_000))), NO_FILE.0);
-        assert_eq!(refused(&place, &at(&"x".repeat(255))), NO_FILE.0);
+        assert_eq!(refused(&place, &at(&"b/".repeat(1_000))), NO_FILE.words);
+        assert_eq!(refused(&place, &at(&"x".repeat(255))), NO_FILE.words);
         for system in [
             "file:///proc/self/environ",
             "file:///proc/self/cmdline",
             "file:///sys/kernel/uevent_seqnum",
         ] {
-            assert_eq!(refused(&disk, system), NO_FILE.0, "{system}");
+            assert_eq!(refused(&disk, system), NO_FILE.words, "{system}");
         }
         assert!(
             disk.open("file:///etc/passwd").is_ok(),
             "who opens the disk has opened it"
         );
-        assert_eq!(refused(&place, "file:///etc/passwd"), OUTSIDE.0);
-        assert_eq!(refused(&place, "file:///proc/self/environ"), OUTSIDE.0);
-        assert_eq!(refused(&place, &at("a%00b")), OUTSIDE.0);
+        assert_eq!(refused(&place, "file:///etc/passwd"), OUTSIDE.words);
+        assert_eq!(refused(&place, "file:///proc/self/environ"), OUTSIDE.words);
+        assert_eq!(refused(&place, &at("a%00b")), OUTSIDE.words);
         for foreign in [
             "http://example.com/a",
             "https://127.0.0.1/a",
@@ -239,7 +239,7 @@ mod tests {
             "data:,x",
             "",
         ] {
-            assert_eq!(refused(&place, foreign), NOT_LOCAL.0, "{foreign}");
+            assert_eq!(refused(&place, foreign), NOT_LOCAL.words, "{foreign}");
         }
     }
 }

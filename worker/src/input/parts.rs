@@ -26,22 +26,22 @@ const READ_BYTES: u64 = 64 << 20;
 const TEXT: &str = "text/plain";
 const JSON: &str = "application/json";
 
-const EMPTY: Unusable = Unusable("A2A server currently accepts text input only.");
-const UNSUPPORTED: Unusable = Unusable("A2A part has unsupported media type.");
-const NO_JSON: Unusable = Unusable("A2A data parts must use application/json media type.");
-const LONG_JSON: Unusable = Unusable("A2A data part content is too large.");
-const NO_OBJECT: Unusable = Unusable("A2A binary data parts must contain an object.");
-const NO_BYTES: Unusable = Unusable("A2A binary data parts must include base64 bytes.");
-const NO_BASE64: Unusable = Unusable("A2A binary data part bytes must be valid base64.");
-const LONG_DATA: Unusable = Unusable("A2A binary data part content is too large.");
-const LONG_RAW: Unusable = Unusable("A2A raw part content is too large.");
-const NO_UTF8: Unusable = Unusable("A2A raw parts must contain valid UTF-8.");
-const LONG_BINARY: Unusable = Unusable("A2A binary raw part content is too large.");
-const LONG_FILE: Unusable = Unusable("A2A file URL part content is too large.");
-const NO_UTF8_FILE: Unusable = Unusable("A2A file URL parts must contain valid UTF-8.");
-const LONG_PROMPT: Unusable = Unusable("The parts of the message make more than 4 MiB of text together.");
-const LONG_READ: Unusable = Unusable("The parts of the message hold more than 64 MiB together.");
-const LONG_BINARY_FILE: Unusable = Unusable("A2A binary file URL part content is too large.");
+const EMPTY: Unusable = Unusable::new("A2A server currently accepts text input only.");
+const UNSUPPORTED: Unusable = Unusable::new("A2A part has unsupported media type.");
+const NO_JSON: Unusable = Unusable::new("A2A data parts must use application/json media type.");
+const LONG_JSON: Unusable = Unusable::new("A2A data part content is too large.");
+const NO_OBJECT: Unusable = Unusable::new("A2A binary data parts must contain an object.");
+const NO_BYTES: Unusable = Unusable::new("A2A binary data parts must include base64 bytes.");
+const NO_BASE64: Unusable = Unusable::new("A2A binary data part bytes must be valid base64.");
+const LONG_DATA: Unusable = Unusable::new("A2A binary data part content is too large.");
+const LONG_RAW: Unusable = Unusable::new("A2A raw part content is too large.");
+const NO_UTF8: Unusable = Unusable::new("A2A raw parts must contain valid UTF-8.");
+const LONG_BINARY: Unusable = Unusable::new("A2A binary raw part content is too large.");
+const LONG_FILE: Unusable = Unusable::new("A2A file URL part content is too large.");
+const NO_UTF8_FILE: Unusable = Unusable::new("A2A file URL parts must contain valid UTF-8.");
+const LONG_PROMPT: Unusable = Unusable::new("The parts of the message make more than 4 MiB of text together.");
+const LONG_READ: Unusable = Unusable::new("The parts of the message hold more than 64 MiB together.");
+const LONG_BINARY_FILE: Unusable = Unusable::new("A2A binary file URL part content is too large.");
 
 /// The whole message.
 pub(super) fn text(message: &Message, ingest: &Ingest, place: &Place<'_>) -> Result<String, Unusable> {
@@ -208,7 +208,7 @@ mod tests {
             workspace: &workspace,
             roots: &roots,
         };
-        text(&message, &ingest, &place).map_err(|unusable| unusable.0)
+        text(&message, &ingest, &place).map_err(|unusable| unusable.words)
     }
 
     fn one(content: PartContent, media_type: &str) -> Result<String, &'static str> {
@@ -237,8 +237,8 @@ mod tests {
             read(parts).unwrap(),
             "a\n{\"a\":null,\"b\":[1,\"x\"]}\nraw\nfrom a file"
         );
-        assert_eq!(read(vec![text(""), text(" \n")]), Err(EMPTY.0));
-        assert_eq!(read(Vec::new()), Err(EMPTY.0));
+        assert_eq!(read(vec![text(""), text(" \n")]), Err(EMPTY.words));
+        assert_eq!(read(Vec::new()), Err(EMPTY.words));
     }
 
     #[test]
@@ -281,10 +281,10 @@ mod tests {
     fn many_parts_are_bounded_together() {
         let text = || part(PartContent::Text("a".repeat(1 << 19)), "", "");
         assert!(read((0..7).map(|_| text()).collect()).is_ok());
-        assert_eq!(read((0..8).map(|_| text()).collect()), Err(LONG_PROMPT.0));
+        assert_eq!(read((0..8).map(|_| text()).collect()), Err(LONG_PROMPT.words));
         let files = |n| (0..n).map(|_| part(url("25m"), "image/png", "")).collect();
         assert!(read(files(2)).is_ok());
-        assert_eq!(read(files(3)), Err(LONG_READ.0));
+        assert_eq!(read(files(3)), Err(LONG_READ.words));
     }
 
     #[test]
@@ -294,19 +294,19 @@ mod tests {
         let data = |len: usize| PartContent::Data(Value::String("a".repeat(len - 2)));
         let binary = |len: usize| PartContent::Data(json!({ "bytes": STANDARD.encode(vec![0; len]) }));
         for (content, media_type, words) in [
-            (PartContent::Text("a".into()), "image/png", UNSUPPORTED.0),
-            (PartContent::Text("a".into()), "video/mp4", UNSUPPORTED.0),
-            (PartContent::Data(json!({})), "", NO_JSON.0),
-            (PartContent::Data(json!({})), "text/plain", NO_JSON.0),
-            (data((1 << 20) + 1), JSON, LONG_JSON.0),
-            (PartContent::Data(json!([])), "image/png", NO_OBJECT.0),
-            (PartContent::Data(json!({ "bytes": 1 })), "image/png", NO_BYTES.0),
-            (PartContent::Data(json!({ "bytes": "!" })), "image/png", NO_BASE64.0),
-            (binary((5 << 20) + 1), "image/png", LONG_DATA.0),
-            (raw((1 << 20) + 1), "text/plain", LONG_RAW.0),
-            (PartContent::Raw(vec![0xff]), "", NO_UTF8.0),
-            (raw((5 << 20) + 1), "image/png", LONG_BINARY.0),
-            (raw(1), "video/mp4", UNSUPPORTED.0),
+            (PartContent::Text("a".into()), "image/png", UNSUPPORTED.words),
+            (PartContent::Text("a".into()), "video/mp4", UNSUPPORTED.words),
+            (PartContent::Data(json!({})), "", NO_JSON.words),
+            (PartContent::Data(json!({})), "text/plain", NO_JSON.words),
+            (data((1 << 20) + 1), JSON, LONG_JSON.words),
+            (PartContent::Data(json!([])), "image/png", NO_OBJECT.words),
+            (PartContent::Data(json!({ "bytes": 1 })), "image/png", NO_BYTES.words),
+            (PartContent::Data(json!({ "bytes": "!" })), "image/png", NO_BASE64.words),
+            (binary((5 << 20) + 1), "image/png", LONG_DATA.words),
+            (raw((1 << 20) + 1), "text/plain", LONG_RAW.words),
+            (PartContent::Raw(vec![0xff]), "", NO_UTF8.words),
+            (raw((5 << 20) + 1), "image/png", LONG_BINARY.words),
+            (raw(1), "video/mp4", UNSUPPORTED.words),
             (
                 PartContent::Url("https://example.com/a".into()),
                 "text/plain",
@@ -322,10 +322,10 @@ mod tests {
                 "text/plain",
                 "A2A file URL part must reference an existing file.",
             ),
-            (url("1m+"), "text/plain", LONG_FILE.0),
-            (url("bad.txt"), "text/plain", NO_UTF8_FILE.0),
-            (url("25m+"), "image/png", LONG_BINARY_FILE.0),
-            (url("t.md"), "video/mp4", UNSUPPORTED.0),
+            (url("1m+"), "text/plain", LONG_FILE.words),
+            (url("bad.txt"), "text/plain", NO_UTF8_FILE.words),
+            (url("25m+"), "image/png", LONG_BINARY_FILE.words),
+            (url("t.md"), "video/mp4", UNSUPPORTED.words),
         ] {
             assert_eq!(one(content, media_type), Err(words), "{media_type}");
         }

@@ -7,8 +7,19 @@ use serde_json::Value;
 
 use super::{Unusable, may_exist};
 
-/// For everything that is wrong with it: which it is would tell what the disk holds.
-const INVALID: Unusable = Unusable("Invalid A2A workspace metadata.");
+/// For everything that is wrong with it: which it is would tell the sender what the disk holds.
+const fn invalid(why: &'static str) -> Unusable {
+    Unusable {
+        words: "Invalid A2A workspace metadata.",
+        why,
+    }
+}
+
+const NO_PATH: Unusable = invalid("`cwd` is no absolute path that may exist");
+const MISSING: Unusable = invalid("`cwd` is no directory on this machine, or may not be read");
+const OUTSIDE: Unusable = invalid("`cwd` lies outside of workspace.roots");
+const NOT_NAMED: Unusable =
+    invalid("there is no `cwd`, and the worker's own directory lies outside of workspace.roots");
 
 /// Below which directories workspaces may lie, and which is meant when none is named.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +50,11 @@ impl Roots {
         }
     }
 
+    /// Whether messages that name no directory can be used.
+    pub(crate) fn hold_default(&self) -> bool {
+        self.hold(&self.default)
+    }
+
     /// Whether a path without symbolic links lies in one of them.
     pub(super) fn hold(&self, path: &Path) -> bool {
         self.allowed.iter().any(|root| path.starts_with(root))
@@ -48,15 +64,16 @@ impl Roots {
 /// Where a turn works.
 pub(super) fn of(record: &TurnRecord, namespace: Option<&str>, roots: &Roots) -> Result<PathBuf, Unusable> {
     let wanted = match namespace.and_then(|namespace| cwd(record, namespace)) {
+        None if !roots.hold_default() => return Err(NOT_NAMED),
         None => roots.default.clone(),
         Some(Value::String(path)) if is_usable(path) => PathBuf::from(path),
-        Some(_) => return Err(INVALID),
+        Some(_) => return Err(NO_PATH),
     };
-    let found = wanted.canonicalize().map_err(|_wrong| INVALID)?;
-    if found.is_dir() && roots.hold(&found) {
-        Ok(found)
-    } else {
-        Err(INVALID)
+    let found = wanted.canonicalize().map_err(|_wrong| MISSING)?;
+    match (found.is_dir(), roots.hold(&found)) {
+        (true, true) => Ok(found),
+        (_, false) => Err(OUTSIDE),
+        (false, true) => Err(MISSING),
     }
 }
 

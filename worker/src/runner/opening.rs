@@ -19,7 +19,7 @@ use super::write::back_off;
 use crate::agent::{CancelToken, Ending, Outcome};
 use crate::input::{self, Prompt, Roots, Unusable};
 
-const ELSEWHERE: Unusable = Unusable("A2A context belongs to a different workspace");
+const ELSEWHERE: Unusable = Unusable::new("A2A context belongs to a different workspace");
 
 /// What is needed for it.
 pub(super) struct Opening {
@@ -63,7 +63,8 @@ impl Opening {
         }
     }
 
-    fn refuse(&self, Unusable(words): Unusable) -> Outcome {
+    fn refuse(&self, Unusable { words, why }: Unusable) -> Outcome {
+        tracing::info!(why, "the message cannot be used");
         let record = &self.taken.record;
         let before = self.taken.base.as_ref().map(|base| &base.status.state);
         let ending = match before {

@@ -6,7 +6,7 @@ use toml::Table;
 
 use super::super::read::{Reader, is_name, skills};
 use super::{Extension, GENERIC, GoodEnd, Profile, Profiles, SEED, essence};
-use crate::platform::config::ConfigErrors;
+use crate::platform::config::{ConfigErrors, is_media_type};
 
 const KEYS: [&str; 13] = [
     "base",
@@ -28,9 +28,8 @@ const EXTENSION_KEYS: [&str; 4] = ["uri", "description", "required", "params"];
 /// URIs under this are the server's own.
 const OURS: &str = "urn:relevo:";
 
-pub(super) fn profiles(tables: &Table, errors: &mut ConfigErrors) -> Profiles {
-    let mut all = Profiles::default();
-    let built_in = all.clone();
+pub(super) fn profiles(tables: &Table, built_in: &Profiles, errors: &mut ConfigErrors) -> Profiles {
+    let mut all = built_in.clone();
     for (name, value) in tables {
         let path = format!("profiles.{name}");
         if !is_name(name) {
@@ -51,7 +50,7 @@ pub(super) fn profiles(tables: &Table, errors: &mut ConfigErrors) -> Profiles {
             table,
             errors: &mut *errors,
         };
-        all.0.insert(name.clone(), profile(name, &built_in, &mut reader));
+        all.0.insert(name.clone(), profile(name, built_in, &mut reader));
     }
     all
 }
@@ -102,24 +101,17 @@ fn organization(profile: &mut Profile, reader: &mut Reader<'_>) {
 
 /// What parts are taken. Further types of a profile that makes texts of parts are taken by it, too.
 fn input(profile: &mut Profile, reader: &mut Reader<'_>) {
-    let (texts, media) = (media_types("text_types", reader), media_types("media_types", reader));
-    match &mut profile.ingest {
-        Some(ingest) => {
-            let mut extra: Vec<String> = texts.iter().chain(&media).flatten().cloned().collect();
-            ingest.text_types.extend(texts.into_iter().flatten());
-            ingest.media_types.extend(media.into_iter().flatten());
-            extra.retain(|mode| !profile.input_modes.contains(mode));
-            profile.input_modes.extend(extra);
-        }
-        None => {
-            for (key, given) in [("text_types", texts), ("media_types", media)] {
-                if given.is_some() {
-                    reader.refuse(
-                        key,
-                        &format!("needs base = \"{SEED}\": other profiles pass parts on as they are"),
-                    );
-                }
-            }
+    let further = [
+        ("text_types", media_types("text_types", reader)),
+        ("media_types", media_types("media_types", reader)),
+    ];
+    let [texts, media] = further
+        .each_ref()
+        .map(|(_, types)| types.as_deref().unwrap_or_default());
+    if !profile.take_also(texts, media) {
+        for (key, _) in further.iter().filter(|(_, given)| given.is_some()) {
+            let rule = format!("needs base = \"{SEED}\": other profiles pass parts on as they are");
+            reader.refuse(key, &rule);
         }
     }
     if let Some(modes) = media_types("input_modes", reader) {
@@ -132,11 +124,7 @@ fn media_types(key: &str, reader: &mut Reader<'_>) -> Option<Vec<String>> {
         return None;
     }
     let types: Vec<String> = reader.texts(key).iter().map(|text| essence(text)).collect();
-    let good = |text: &String| {
-        text.split_once('/')
-            .is_some_and(|(kind, rest)| !kind.is_empty() && !rest.is_empty())
-    };
-    if types.is_empty() || !types.iter().all(good) {
+    if types.is_empty() || !types.iter().all(|text| is_media_type(text)) {
         reader.refuse(key, "must be media types such as \"text/plain\" or \"image/*\"");
         return None;
     }
@@ -185,7 +173,7 @@ mod tests {
 
     fn read(text: &str) -> (Profiles, Vec<String>) {
         let mut errors = ConfigErrors::new();
-        let profiles = profiles(&toml::from_str(text).unwrap(), &mut errors);
+        let profiles = profiles(&toml::from_str(text).unwrap(), &Profiles::default(), &mut errors);
         (profiles, errors.iter().map(ToString::to_string).collect())
     }
 

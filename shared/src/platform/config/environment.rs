@@ -1,6 +1,12 @@
 //! The process environment: the only reader of it in the workspace.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
+
+use super::ConfigErrors;
+
+/// What holds for every credential of callers.
+pub(super) const EMPTY_CREDENTIAL: &str = "is empty: unset it if there is no such credential";
 
 /// Every variable of ours starts with it.
 pub(super) const PREFIX: &str = "RELEVO_";
@@ -9,43 +15,63 @@ pub(super) const PREFIX: &str = "RELEVO_";
 /// a `relevo` command run by an agent must not trip over them.
 pub(super) const SET_FOR_AGENTS: [&str; 3] = ["RELEVO_TURN_ID", "RELEVO_EPOCH", "RELEVO_ATTEMPT"];
 
-/// Names that the reference server has for settings of ours.
-const ALIASES: [(&str, &str); 5] = [
+/// Every variable of the reference server starts with it.
+const THEIRS: &str = "IACCODE_A2A_";
+/// Its names for credentials of ours.
+const CREDENTIALS: [(&str, &str); 4] = [
     ("IACCODE_A2A_HTTP_TOKEN", "RELEVO_AUTH_TOKEN"),
     ("IACCODE_A2A_BASIC_USERNAME", "RELEVO_AUTH_BASIC_USERNAME"),
     ("IACCODE_A2A_BASIC_PASSWORD", "RELEVO_AUTH_BASIC_PASSWORD"),
     ("IACCODE_A2A_API_KEY", "RELEVO_AUTH_API_KEY"),
-    ("IACCODE_A2A_API_KEY_HEADER", "RELEVO_AUTH_API_KEY_HEADER"),
 ];
-/// Its list of directories, separated as in `PATH`.
-const DIRECTORIES: (&str, &str) = ("IACCODE_A2A_ALLOWED_CWDS", "RELEVO_WORKSPACE_ROOTS");
+/// Its other names, and what separates the items of those that are lists.
+const ALIASES: [(&str, &str, &[char]); 4] = [
+    ("IACCODE_A2A_API_KEY_HEADER", "RELEVO_AUTH_API_KEY_HEADER", &[]),
+    ("IACCODE_A2A_ALLOWED_CWDS", "RELEVO_WORKSPACE_ROOTS", &[':']),
+    (
+        "IACCODE_A2A_TEXT_MIME_TYPES",
+        "RELEVO_WORKSPACE_TEXT_TYPES",
+        &[',', ';'],
+    ),
+    (
+        "IACCODE_A2A_MULTIMODAL_MIME_TYPES",
+        "RELEVO_WORKSPACE_MEDIA_TYPES",
+        &[',', ';'],
+    ),
+];
 
-/// The `RELEVO_…` variables of this process, for [`super::Loader::env`], and those of the reference server under our names.
+/// The variables of this process that may be settings, for [`super::Loader::env`].
 ///
 /// A value that is not UTF-8 arrives with U+FFFD in it, which the loader refuses.
 pub fn process_env() -> Vec<(String, String)> {
-    ours_of(std::env::vars_os())
+    let all = std::env::vars_os().filter_map(readable);
+    all.filter(|(name, _)| name.starts_with(PREFIX) || name.starts_with(THEIRS))
+        .collect()
 }
 
-fn ours_of(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Vec<(String, String)> {
-    let (ours, others): (Vec<_>, Vec<_>) = variables
-        .into_iter()
-        .filter_map(readable)
-        .partition(|(name, _)| name.starts_with(PREFIX));
-    // Ours come last: where both are set, they count.
-    others.into_iter().filter_map(aliased).chain(ours).collect()
+/// The variables under our names. Where one of the reference server and one of ours are the same setting, ours counts.
+pub(super) fn under_our_names(variables: Vec<(String, String)>, errors: &mut ConfigErrors) -> BTreeMap<String, String> {
+    let (theirs, ours): (Vec<_>, Vec<_>) = variables.into_iter().partition(|(name, _)| name.starts_with(THEIRS));
+    let theirs = theirs.into_iter().filter_map(|variable| aliased(variable, errors));
+    // What comes last stays.
+    theirs.collect::<Vec<_>>().into_iter().chain(ours).collect()
 }
 
-fn aliased((name, value): (String, String)) -> Option<(String, String)> {
+fn aliased((name, value): (String, String), errors: &mut ConfigErrors) -> Option<(String, String)> {
+    if let Some((_, ours)) = CREDENTIALS.iter().find(|(alias, _)| *alias == name) {
+        if value.trim().is_empty() {
+            errors.refuse(name, EMPTY_CREDENTIAL);
+            return None;
+        }
+        return Some(((*ours).to_owned(), value));
+    }
+    let (_, ours, separators) = ALIASES.iter().find(|(alias, ..)| *alias == name)?;
     // An empty one means nothing there, not "unset" in our sense.
     if value.is_empty() {
         return None;
     }
-    if name == DIRECTORIES.0 {
-        let list: Vec<&str> = value.split(':').filter(|path| !path.is_empty()).collect();
-        return Some((DIRECTORIES.1.to_owned(), list.join(",")));
-    }
-    let (_, ours) = ALIASES.iter().find(|(alias, _)| *alias == name)?;
+    let items: Vec<&str> = value.split(*separators).filter(|item| !item.is_empty()).collect();
+    let value = if separators.is_empty() { value } else { items.join(",") };
     Some(((*ours).to_owned(), value))
 }
 
@@ -100,27 +126,47 @@ mod tests {
         assert!(!is_service_link("RELEVO_LEASE_TTL", "15s"));
     }
 
-    fn taken(variables: &[(&str, &str)]) -> Vec<(String, String)> {
-        ours_of(variables.iter().map(|(name, value)| (name.into(), value.into())))
-    }
-
-    #[test]
-    fn only_our_variables_are_taken_from_the_environment() {
-        assert_eq!(taken(&[("PATH", "/bin"), ("IACCODE_OTHER", "1")]), []);
-        assert_eq!(
-            taken(&[("RELEVO_LEASE_TTL", "9s")]),
-            [("RELEVO_LEASE_TTL".into(), "9s".into())]
-        );
+    fn taken(variables: &[(&str, &str)]) -> (BTreeMap<String, String>, Vec<String>) {
+        let variables = variables
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let mut errors = ConfigErrors::new();
+        let taken = under_our_names(variables.collect(), &mut errors);
+        (taken, errors.iter().map(ToString::to_string).collect())
     }
 
     #[test]
     fn those_of_the_reference_server_stand_for_ours_unless_ours_are_there() {
-        let both = taken(&[("RELEVO_AUTH_TOKEN", "b"), ("IACCODE_A2A_HTTP_TOKEN", "a")]);
-        let last = both.into_iter().collect::<std::collections::BTreeMap<_, _>>();
-        assert_eq!(last["RELEVO_AUTH_TOKEN"], "b");
-        assert_eq!(
-            taken(&[("IACCODE_A2A_ALLOWED_CWDS", "/a:/b:"), ("IACCODE_A2A_API_KEY", "")]),
-            [("RELEVO_WORKSPACE_ROOTS".into(), "/a,/b".into())]
-        );
+        for pair in [
+            [("RELEVO_AUTH_TOKEN", "b"), ("IACCODE_A2A_HTTP_TOKEN", "a")],
+            [("IACCODE_A2A_HTTP_TOKEN", "a"), ("RELEVO_AUTH_TOKEN", "b")],
+        ] {
+            assert_eq!(taken(&pair).0["RELEVO_AUTH_TOKEN"], "b");
+        }
+        let (found, errors) = taken(&[
+            ("IACCODE_A2A_ALLOWED_CWDS", "/a:/b:"),
+            ("IACCODE_A2A_TEXT_MIME_TYPES", "text/x-hcl;text/x-b,text/c"),
+            ("IACCODE_A2A_MULTIMODAL_MIME_TYPES", ""),
+            ("IACCODE_A2A_API_KEY", "a,b;c"),
+            ("IACCODE_A2A_OF_ANOTHER_VERSION", "1"),
+        ]);
+        let expected = [
+            ("RELEVO_AUTH_API_KEY", "a,b;c"),
+            ("RELEVO_WORKSPACE_ROOTS", "/a,/b"),
+            ("RELEVO_WORKSPACE_TEXT_TYPES", "text/x-hcl,text/x-b,text/c"),
+        ];
+        let found: Vec<(&str, &str)> = found
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()))
+            .collect();
+        assert_eq!(found, expected);
+        assert_eq!(errors, Vec::<String>::new());
+    }
+
+    #[test]
+    fn an_empty_credential_of_the_reference_server_is_refused_as_ours_are() {
+        let (found, errors) = taken(&[("IACCODE_A2A_HTTP_TOKEN", " ")]);
+        assert!(found.is_empty());
+        assert_eq!(errors, [format!("IACCODE_A2A_HTTP_TOKEN: {EMPTY_CREDENTIAL}")]);
     }
 }

@@ -3,12 +3,12 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use super::environment::{PREFIX, SET_FOR_AGENTS, is_service_link};
+use super::environment::{EMPTY_CREDENTIAL, PREFIX, SET_FOR_AGENTS, is_service_link, under_our_names};
 use super::field::section_env_prefix;
 use super::sections::{FREE_FORM, SECTIONS};
 use super::source::FileLayer;
 use super::suggest::nearest;
-use super::{ConfigErrors, Field, SectionInfo, Settings, Source};
+use super::{ConfigErrors, Field, SectionInfo, Settings, Source, reference_keys, yaml};
 
 /// Gathers the layers, then loads them.
 #[derive(Clone, Default)]
@@ -35,22 +35,22 @@ impl Loader {
         Self::default()
     }
 
-    /// The TOML file, if there is one. It is read by `load`, so that its errors come with the others.
+    /// The file, if there is one: YAML if it is called `.yaml` or `.yml`, else TOML. It is read by `load`, so that its errors come with the others.
     #[must_use]
     pub fn file(mut self, path: Option<PathBuf>) -> Self {
         self.file = path;
         self
     }
 
-    /// TOML text instead of a file; `name` is what errors call it.
+    /// Text instead of a file; `name` is what errors call it, and says which form it has, as that of a file does.
     #[must_use]
     pub fn text(mut self, name: &str, text: &str) -> Self {
         self.text = Some((name.to_owned(), text.to_owned()));
         self
     }
 
-    /// The environment: [`super::process_env`], or what a test pretends it to be. Other variables than `RELEVO_…` are
-    /// passed over.
+    /// The environment: [`super::process_env`], or what a test pretends it to be. Other variables than `RELEVO_…` and
+    /// the reference server's are passed over.
     #[must_use]
     pub fn env(mut self, variables: impl IntoIterator<Item = (String, String)>) -> Self {
         self.env.extend(variables);
@@ -105,21 +105,42 @@ impl Loader {
                 }
             }
         });
-        let file = text.and_then(|(name, text)| match toml::from_str(&text) {
-            Ok(table) => Some(FileLayer { name, table }),
-            Err(error) => {
-                let line = line_of(&text, error.span().map(|span| span.start));
-                errors.refuse(
-                    format!("{name}, line {line}"),
-                    format!("is not TOML: {}", first_line(error.message())),
-                );
-                None
+        let file = text.and_then(|(name, text)| {
+            if yaml::is_yaml(&name) {
+                read_yaml(name, &text, errors)
+            } else {
+                read_toml(name, &text, errors)
             }
         });
         Source {
             file,
-            env: self.env.into_iter().collect(),
+            env: under_our_names(self.env, errors),
             overrides: self.overrides.into_iter().collect(),
+        }
+    }
+}
+
+fn read_toml(name: String, text: &str, errors: &mut ConfigErrors) -> Option<FileLayer> {
+    match toml::from_str(text) {
+        Ok(table) => Some(FileLayer::new(name, table)),
+        Err(error) => {
+            let line = line_of(text, error.span().map(|span| span.start));
+            errors.refuse(
+                format!("{name}, line {line}"),
+                format!("is not TOML: {}", first_line(error.message())),
+            );
+            None
+        }
+    }
+}
+
+fn read_yaml(name: String, text: &str, errors: &mut ConfigErrors) -> Option<FileLayer> {
+    match yaml::read(text) {
+        Ok(table) => Some(reference_keys::translate(name, table, errors)),
+        Err((line, rule)) => {
+            let place = line.map_or_else(|| name.clone(), |line| format!("{name}, line {line}"));
+            errors.refuse(place, rule);
+            None
         }
     }
 }
@@ -171,7 +192,7 @@ fn refuse_unknown_variables(source: &Source, errors: &mut ConfigErrors) {
             .iter()
             .find(|section| name.starts_with(&section_env_prefix(section)))
         {
-            errors.refuse(name, format!("[{free}] is set in the TOML file only"));
+            errors.refuse(name, format!("[{free}] is set in the file only"));
         } else if let Some(section) = SECTIONS
             .iter()
             .find(|info| name.starts_with(&section_env_prefix(info.name)))
@@ -189,7 +210,7 @@ fn refuse_unknown_variables(source: &Source, errors: &mut ConfigErrors) {
 fn refuse_empty_credentials(source: &Source, errors: &mut ConfigErrors) {
     let credentials =
         || all_fields().filter(|field| field.section == "auth" && (field.secret || field.key == "basic_username"));
-    let rule = "is empty: unset it if there is no such credential";
+    let rule = EMPTY_CREDENTIAL;
     for (name, _) in source.env.iter().filter(|(_, value)| value.trim().is_empty()) {
         if credentials().any(|field| field.env() == *name) {
             errors.refuse(name, rule);
@@ -202,7 +223,7 @@ fn refuse_empty_credentials(source: &Source, errors: &mut ConfigErrors) {
     for field in credentials() {
         let text = table.get(field.key).and_then(toml::Value::as_str);
         if text.is_some_and(|text| text.trim().is_empty()) {
-            errors.refuse(format!("{} in {}", field.path(), file.name), rule);
+            errors.refuse(file.path(&field.path()), rule);
         }
     }
 }
@@ -346,10 +367,7 @@ mod tests {
     #[test]
     fn agents_are_not_set_by_the_environment() {
         let errors = errors_of(Loader::new().env(env(&[("RELEVO_AGENTS_DEMO_KIND", "demo")])));
-        assert_eq!(
-            errors,
-            ["RELEVO_AGENTS_DEMO_KIND: [agents] is set in the TOML file only"]
-        );
+        assert_eq!(errors, ["RELEVO_AGENTS_DEMO_KIND: [agents] is set in the file only"]);
     }
 
     #[test]

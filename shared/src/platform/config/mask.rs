@@ -70,8 +70,8 @@ fn mask_value(name: &str, value: &toml::Value) -> toml::Value {
             toml::Value::String(MASK.to_owned())
         }
         toml::Value::Table(table) => toml::Value::Table(mask_table(table)),
-        _ if names_credential(name) => toml::Value::String(MASK.to_owned()),
         toml::Value::Array(items) => toml::Value::Array(items.iter().map(|item| mask_value(name, item)).collect()),
+        _ if names_credential(name) => toml::Value::String(MASK.to_owned()),
         // Any other text with an `@` is no address.
         toml::Value::String(text) if text.contains("://") => toml::Value::String(mask_url(text)),
         other => other.clone(),
@@ -107,6 +107,7 @@ mod tests {
             kind = "process"
             command = ["agent", "--upstream", "https://u:hunter2@h", "to=me@example.com"]
             api_key_env = "THE_KEY"
+            tokens = ["hunter2", { file = "/etc/token" }, { sha256 = "hunter2" }]
             [env]
             X_API_KEY = "hunter2"
             MY-Secret = ["hunter2"]
@@ -116,7 +117,7 @@ mod tests {
         let masked = toml::to_string(&mask_table(&table)).unwrap();
         assert!(!masked.contains("hunter2"), "{masked}");
         assert!(
-            ["THE_KEY", "--upstream", "to=me@example.com"]
+            ["THE_KEY", "--upstream", "to=me@example.com", "/etc/token"]
                 .iter()
                 .all(|shown| masked.contains(shown)),
             "{masked}"

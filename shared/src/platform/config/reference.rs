@@ -15,7 +15,7 @@ first place that has it wins:
 
 1. the command line,
 2. the environment: `RELEVO_<SECTION>_<KEY>`,
-3. the TOML file named by `--config`,
+3. the TOML or YAML file named by `--config`,
 4. the default.
 
 An empty variable leaves an optional setting unset; an empty credential of `[auth]` is refused. Lists are arrays in TOML and comma-separated in the environment.
@@ -27,9 +27,25 @@ secrets masked.
 Agents and their profiles are tables of their own, `[agents.<name>]` and `[profiles.<name>]`, and are set in the file only; see
 [agents.md](agents.md). So are callers with credentials of their own, `[principals.<name>]`; see [security.md](security.md).
 
-The variables of the reference server are understood, too, unless ours are set: `IACCODE_A2A_HTTP_TOKEN`,
-`IACCODE_A2A_BASIC_USERNAME`, `IACCODE_A2A_BASIC_PASSWORD`, `IACCODE_A2A_API_KEY` and `IACCODE_A2A_API_KEY_HEADER` for `[auth]`, and
-`IACCODE_A2A_ALLOWED_CWDS` (separated by colons) for `workspace.roots`.
+A file called `.yaml` or `.yml` is read as YAML, with the same sections and keys.
+
+## From the reference server
+
+Its variables are understood, unless ours are set: `IACCODE_A2A_HTTP_TOKEN`, `IACCODE_A2A_BASIC_USERNAME`,
+`IACCODE_A2A_BASIC_PASSWORD`, `IACCODE_A2A_API_KEY` and `IACCODE_A2A_API_KEY_HEADER` for `[auth]`, `IACCODE_A2A_ALLOWED_CWDS`
+(separated by colons), `IACCODE_A2A_TEXT_MIME_TYPES` and `IACCODE_A2A_MULTIMODAL_MIME_TYPES` (by commas or semicolons) for `[workspace]`.
+
+So are the keys of its YAML file, at the top of a YAML file of ours, spelled with `-` or `_`, beside our sections:
+
+| its key | here |
+| --- | --- |
+| `host`, `port` | `gateway.listen`; the host is an address or `localhost` |
+| `grpc-host`, `grpc-port` | `gateway.grpc_listen`, if there is a `grpc-port`; the host is that of HTTP unless it is given |
+| `transport` | `http` and its other spellings, or `grpc`, which needs a `grpc-port`; HTTP is always served |
+| `token`, `basic-username`, `basic-password`, `api-key`, `api-key-header` | those of `[auth]`; credentials are texts in quotes where YAML would see a number |
+| `redis-url` | `redis.url` |
+| `push-notifications`, `signing-secret`, `persistence-dir`, `artifact-dir`, `thinking-exposure`, `auto-approve-permissions`, `idle-shutdown-seconds`, `log-to-stdout`, `debug` | refused with the reason, unless empty or off: there is nothing like it here |
+| details of those and of other transports (`push-queue`, `ws-path`, `request-stream` and their like) | passed over, since they mean nothing without them |
 ";
 
 /// The whole of docs/configuration.md.

@@ -17,7 +17,7 @@ pub use compat::{CompatSettings, Statuses};
 pub use keep::{LimitSettings, RetentionSettings, SecretSettings};
 pub use process::{
     AdminSettings, DrainSettings, GATEWAY_ADMIN, GatewaySettings, LogFormat, LogSettings, WORKER_ADMIN, WorkerSettings,
-    WorkspaceSettings,
+    WorkspaceSettings, is_media_type,
 };
 pub use redis::RedisSettings;
 pub use turn::{CancelSettings, LeaseSettings, SendSettings, StreamSettings, TurnSettings};

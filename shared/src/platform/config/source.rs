@@ -15,12 +15,27 @@ pub struct Source {
     pub(super) overrides: BTreeMap<String, String>,
 }
 
-/// A parsed TOML file.
+/// A parsed file.
 #[derive(Clone)]
 pub(super) struct FileLayer {
     /// How errors name it.
     pub(super) name: String,
     pub(super) table: toml::Table,
+    /// Settings that the file calls by another name.
+    pub(super) called: BTreeMap<String, String>,
+}
+
+impl FileLayer {
+    pub(super) fn new(name: String, table: toml::Table) -> Self {
+        let called = BTreeMap::new();
+        Self { name, table, called }
+    }
+
+    /// A setting as errors name it.
+    pub(super) fn path(&self, setting: &str) -> String {
+        let called = self.called.get(setting).map_or(setting, String::as_str);
+        format!("{called} in {}", self.name)
+    }
 }
 
 // By hand: the layers hold secrets.
@@ -48,7 +63,7 @@ impl Source {
         } else if let Some((name, text)) = self.env.get_key_value(&env_name(section, key)) {
             read_text(name.clone(), text)
         } else if let Some((file, value)) = self.in_file(section, key) {
-            read_toml(format!("{path} in {file}"), value)
+            read_toml(file.path(&path), value)
         } else {
             return Self::default_of(section, key, default);
         };
@@ -70,10 +85,10 @@ impl Source {
         T::parse(default).unwrap_or_else(|| panic!("the default of {section}.{key} is not {}", T::EXPECTED))
     }
 
-    fn in_file(&self, section: &str, key: &str) -> Option<(&str, &toml::Value)> {
+    fn in_file(&self, section: &str, key: &str) -> Option<(&FileLayer, &toml::Value)> {
         let file = self.file.as_ref()?;
         let value = file.table.get(section)?.as_table()?.get(key)?;
-        Some((&file.name, value))
+        Some((file, value))
     }
 }
 
@@ -123,10 +138,7 @@ mod tests {
         let map = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
         let table = toml::from_str(toml).unwrap();
         Source {
-            file: Some(FileLayer {
-                name: "relevo.toml".to_owned(),
-                table,
-            }),
+            file: Some(FileLayer::new("relevo.toml".to_owned(), table)),
             env: map(env),
             overrides: map(overrides),
         }

@@ -13,6 +13,11 @@ const INHERITED: [&str; 9] = [
     "PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR",
 ];
 
+/// Programs whose first word, if it is no option, is the file that they run; `python3.11` is one of them, too.
+const INTERPRETERS: [&str; 11] = [
+    "python", "node", "deno", "bun", "ruby", "perl", "php", "bash", "sh", "dash", "Rscript",
+];
+
 /// A variable that cannot be set. Names its source, never its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Missing {
@@ -71,6 +76,10 @@ pub(crate) fn check(agent: &AgentConfig, errors: &mut ConfigErrors) {
             key("command"),
             format!("there is no program `{program}` on this machine"),
         );
+    } else if let Some(script) = script_of(&config.command)
+        && !below(config.cwd.as_deref(), script).is_file()
+    {
+        errors.refuse(key("command"), format!("there is no file `{script}` on this machine"));
     }
     for (name, value) in &config.env {
         if let Err(rule) = value_of(value) {
@@ -81,12 +90,22 @@ pub(crate) fn check(agent: &AgentConfig, errors: &mut ConfigErrors) {
 
 fn is_found(program: &str, cwd: Option<&Path>) -> bool {
     if program.contains('/') {
-        return cwd
-            .map_or_else(|| PathBuf::from(program), |cwd| cwd.join(program))
-            .is_file();
+        return below(cwd, program).is_file();
     }
     let path = env_var("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
+fn below(cwd: Option<&Path>, path: &str) -> PathBuf {
+    cwd.map_or_else(|| PathBuf::from(path), |cwd| cwd.join(path))
+}
+
+/// What a command of an interpreter runs. The interpreter is there without it, and every turn would fail.
+fn script_of(command: &[String]) -> Option<&str> {
+    let name = Path::new(command.first()?).file_name()?.to_str()?;
+    let script = command.get(1).filter(|word| !word.starts_with('-'))?;
+    let plain = name.trim_end_matches(|last: char| last.is_ascii_digit() || last == '.');
+    INTERPRETERS.contains(&plain).then_some(script.as_str())
 }
 
 #[cfg(test)]
@@ -139,6 +158,48 @@ mod tests {
                 "agents.b.cwd"
             ]
         );
+    }
+
+    #[test]
+    fn a_script_that_is_not_here_is_refused_wherever_the_agent_runs() {
+        let scratch = Scratch::new("script");
+        std::fs::write(scratch.path().join("agent.py"), "").unwrap();
+        let here = scratch.path().display();
+        let table = format!(
+            "[a]\nkind = \"process\"\ndefault = true\ncommand = [\"sh\", \"{here}/gone.sh\"]\n\
+             [b]\nkind = \"process\"\ncommand = [\"sh\", \"{here}/agent.py\"]\n\
+             [c]\nkind = \"process\"\ncommand = [\"/bin/sh\", \"agent.py\", \"gone\"]\ncwd = \"{here}\"\n\
+             [d]\nkind = \"process\"\ncommand = [\"sh\", \"-c\", \"gone\"]\n\
+             [e]\nkind = \"process\"\ncommand = [\"env\", \"gone\"]\n"
+        );
+        let mut errors = ConfigErrors::new();
+        let agents = Agents::from_table(&toml_table(&table), &mut errors);
+        agents.all().iter().for_each(|agent| check(agent, &mut errors));
+        let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            errors,
+            [format!(
+                "agents.a.command: there is no file `{here}/gone.sh` on this machine"
+            )]
+        );
+    }
+
+    #[test]
+    fn interpreters_are_known_with_their_versions() {
+        let script = |words: &[&str]| {
+            let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+            script_of(&words).map(str::to_owned)
+        };
+        assert_eq!(script(&["/usr/bin/python3.11", "a.py"]).as_deref(), Some("a.py"));
+        assert_eq!(script(&["node", "a.mjs", "--x"]).as_deref(), Some("a.mjs"));
+        for none in [
+            &["python3"][..],
+            &["python3", "-m", "agent"],
+            &["pythonic", "a.py"],
+            &[],
+        ] {
+            assert_eq!(script(none), None, "{none:?}");
+        }
     }
 
     fn toml_table(text: &str) -> toml::Table {

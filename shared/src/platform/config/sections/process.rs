@@ -164,11 +164,15 @@ impl Validate for WorkerSettings {
 }
 
 crate::settings! {
-    /// Directories that agents work in, where their profile knows such (`iac-code`). Only workers read it.
+    /// Directories that agents work in, and what they read there, where their profile knows such (`iac-code`).
     pub struct WorkspaceSettings in "workspace" {
         /// Below which directories a message may choose the one it is about. Unset: the worker's own directory and the
-        /// one for temporary files. Workers of one pool need the same ones, with the same content.
+        /// one for temporary files. Workers of one pool need the same ones, with the same content. Only workers read it.
         roots: Vec<String> = "",
+        /// Media types whose content is read as text beside those of the profile, such as `text/x-hcl` or `text/*`.
+        text_types: Vec<String> = "",
+        /// Media types that the agent is told of by name, size and place beside those of the profile, such as `video/mp4`.
+        media_types: Vec<String> = "",
     }
 }
 
@@ -176,7 +180,18 @@ impl Validate for WorkspaceSettings {
     fn validate(&self, errors: &mut ConfigErrors) {
         let absolute = self.roots.iter().all(|root| root.starts_with('/'));
         errors.require(absolute, "workspace.roots", &self.roots, "must be absolute paths");
+        for (key, types) in [("text_types", &self.text_types), ("media_types", &self.media_types)] {
+            let rule = "must be media types such as \"text/plain\" or \"image/*\"";
+            let good = types.iter().all(|text| is_media_type(text));
+            errors.require(good, &format!("workspace.{key}"), types, rule);
+        }
     }
+}
+
+/// Whether a text has the form of a media type.
+pub fn is_media_type(text: &str) -> bool {
+    text.split_once('/')
+        .is_some_and(|(kind, rest)| !kind.is_empty() && !rest.is_empty())
 }
 
 crate::settings! {
