@@ -5,7 +5,6 @@
 
 mod discover;
 mod error;
-mod sse;
 mod stream;
 
 pub(crate) use discover::card;

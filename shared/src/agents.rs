@@ -7,9 +7,14 @@
 mod process;
 mod profile;
 mod read;
+#[cfg_attr(not(test), expect(dead_code, reason = "read by the kinds of agents behind a URL"))]
+mod upstream;
+mod value;
 
-pub use process::{EnvValue, ProcessConfig};
+pub use process::ProcessConfig;
 pub use profile::{Extension, GoodEnd, Ingest, Profile, Profiles, essence, is_of};
+pub use upstream::UpstreamConfig;
+pub use value::EnvValue;
 
 use crate::domain::record::{BusyPolicy, CrashPolicy};
 use crate::platform::config::{ConfigErrors, Settings};

@@ -441,6 +441,7 @@ fn the_load_test_and_the_domain_stay_pure() {
         "prometheus",
         "tracing",
         "getrandom",
+        "reqwest",
         "rustix",
     ] {
         let value = table(&text, "dependencies")[impure];

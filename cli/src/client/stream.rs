@@ -5,14 +5,16 @@ use std::time::Duration;
 
 use a2a::StreamResponse;
 use futures_util::{Stream, StreamExt as _};
+use relevo_shared::platform::sse::{Frame, Parser};
 use reqwest::Response;
 use serde_json::Value;
 
 use super::error::{ClientError, RpcError};
-use super::sse::{Frame, Parser};
 
 /// A stream with cursors that is silent for longer than this is broken: Relevo sends a comment every 15 s.
 const SILENCE: Duration = Duration::from_mins(1);
+/// The largest event that is read: far above what Relevo sends (1 MiB and an envelope), far below what hurts.
+const LARGEST: usize = 64 << 20;
 
 type Bytes = Pin<Box<dyn Stream<Item = Result<Vec<u8>, reqwest::Error>> + Send>>;
 
@@ -48,7 +50,7 @@ impl EventStream {
     pub(super) fn new(response: Response, url: String) -> Self {
         Self {
             bytes: Box::pin(response.bytes_stream().map(|piece| piece.map(|bytes| bytes.to_vec()))),
-            parser: Parser::default(),
+            parser: Parser::new(LARGEST),
             url,
             cursors: false,
         }
@@ -57,7 +59,7 @@ impl EventStream {
     /// The next thing it says; `None` when the server closed it in good order.
     pub(crate) async fn next(&mut self) -> Result<Option<Heard>, ClientError> {
         loop {
-            if let Some(frame) = self.parser.next() {
+            if let Some(frame) = self.parser.frame() {
                 return self.read(frame).map(Some);
             }
             let Some(piece) = self.piece().await? else {

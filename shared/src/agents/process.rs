@@ -7,10 +7,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use toml::Value;
-
 use super::read::Reader;
-use crate::platform::config::{ByteSize, Secret, Setting};
+use super::value::{EnvValue, FORM, is_variable};
+use crate::platform::config::ByteSize;
 
 /// The keys that only these tables have.
 pub(super) const KEYS: [&str; 6] = ["command", "cwd", "env", "keep", "kill_grace", "max_line"];
@@ -24,17 +23,6 @@ const SHORTEST_KEEP: Duration = Duration::from_secs(1);
 const LONGEST_GRACE: Duration = Duration::from_mins(1);
 /// Shorter lines hold no message, longer ones no journal entry.
 const LINES: std::ops::RangeInclusive<u64> = 1 << 10..=16 << 20;
-
-/// Where the value of an environment variable comes from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum EnvValue {
-    /// The table itself.
-    Text(Secret),
-    /// The content of a file, line ends after it cut; read at every start of the process.
-    File(PathBuf),
-    /// A variable of the worker.
-    Env(String),
-}
 
 /// How a process is started and talked to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -131,50 +119,15 @@ fn env(reader: &mut Reader<'_>) -> BTreeMap<String, EnvValue> {
         } else if RESERVED.contains(&name.as_str()) {
             reader.refuse(&key, "is set by the worker for every turn");
         }
-        match env_value(value) {
+        match EnvValue::parse(value) {
             Some(value) => {
                 env.insert(name.clone(), value);
             }
             // The value is not shown: it may be a secret in the wrong form.
-            None => reader.refuse(
-                &key,
-                "must be a text without NUL, { file = \"PATH\" } or { env = \"NAME\" }",
-            ),
+            None => reader.refuse(&key, FORM),
         }
     }
     env
-}
-
-fn env_value(value: &Value) -> Option<EnvValue> {
-    let text = |value: &Value| value.as_str().filter(|text| !text.contains('\0')).map(str::to_owned);
-    let Some(table) = value.as_table() else {
-        return text(value).map(|text| EnvValue::Text(Secret::new(text)));
-    };
-    let (name, value) = table.iter().next().filter(|_| table.len() == 1)?;
-    let source = text(value).filter(|text| !text.is_empty())?;
-    match name.as_str() {
-        "file" => Some(EnvValue::File(PathBuf::from(source))),
-        "env" => is_variable(&source).then_some(EnvValue::Env(source)),
-        _ => None,
-    }
-}
-
-fn is_variable(name: &str) -> bool {
-    !name.starts_with(|first: char| first.is_ascii_digit())
-        && !name.is_empty()
-        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
-}
-
-impl Reader<'_> {
-    /// Reads a value of a setting's form.
-    fn setting<T: Setting>(&mut self, key: &str) -> Option<T> {
-        let value = self.table.get(key)?;
-        let read = T::from_toml(value);
-        if read.is_none() {
-            self.refuse(key, &format!("must be {}", T::EXPECTED));
-        }
-        read
-    }
 }
 
 #[cfg(test)]
@@ -182,7 +135,7 @@ mod tests {
     use super::super::{AgentKind, Agents};
     use super::*;
     use crate::domain::record::CrashPolicy;
-    use crate::platform::config::ConfigErrors;
+    use crate::platform::config::{ConfigErrors, Secret};
 
     fn read(text: &str) -> (Agents, Vec<String>) {
         let mut errors = ConfigErrors::new();

@@ -5,7 +5,7 @@ use toml::{Table, Value};
 use super::profile::{GENERIC, Profile};
 use super::{AgentConfig, AgentKind, Agents, DEFAULT_POOL, Profiles, SkillConfig, process};
 use crate::domain::record::{BusyPolicy, CrashPolicy};
-use crate::platform::config::{ConfigError, ConfigErrors};
+use crate::platform::config::{ConfigError, ConfigErrors, Setting};
 
 const AGENT_KEYS: [&str; 11] = [
     "kind",
@@ -261,6 +261,16 @@ impl Reader<'_> {
             self.refuse(key, "must be an array of texts");
             Vec::new()
         })
+    }
+
+    /// Reads a value of a setting's form.
+    pub(super) fn setting<T: Setting>(&mut self, key: &str) -> Option<T> {
+        let value = self.table.get(key)?;
+        let read = T::from_toml(value);
+        if read.is_none() {
+            self.refuse(key, &format!("must be {}", T::EXPECTED));
+        }
+        read
     }
 
     pub(super) fn flag(&mut self, key: &str) -> bool {

@@ -24,6 +24,7 @@ pub mod process;
 pub mod redis_cluster;
 pub mod redis_server;
 mod scratch;
+pub mod scripted;
 
 pub use fault_proxy::{FaultProxy, Upstream};
 pub use haproxy::HaProxy;
@@ -31,3 +32,4 @@ pub use process::{Process, Ready, binary};
 pub use redis_cluster::RedisCluster;
 pub use redis_server::{RedisBuilder, RedisServer};
 pub use scratch::Scratch;
+pub use scripted::{Reply, Scripted};

@@ -3,7 +3,7 @@
 use super::types::MASK;
 
 /// Parts of a key's name that say its value is a credential.
-const CREDENTIAL_NAMES: [&str; 8] = [
+const CREDENTIAL_NAMES: [&str; 9] = [
     "password",
     "passwd",
     "secret",
@@ -12,6 +12,7 @@ const CREDENTIAL_NAMES: [&str; 8] = [
     "apikey",
     "credential",
     "authorization",
+    "bearer",
 ];
 
 /// Query parameters of a Redis URL over a unix socket that carry the password.
@@ -69,6 +70,19 @@ fn mask_value(name: &str, value: &toml::Value) -> toml::Value {
         toml::Value::Table(table) if names_credential(name) && table.contains_key("sha256") => {
             toml::Value::String(MASK.to_owned())
         }
+        // What says where a credential is found shows none.
+        toml::Value::Table(table) if name == "headers" => {
+            let masked = |value: &toml::Value| match value {
+                toml::Value::Table(source) => toml::Value::Table(source.clone()),
+                _ => toml::Value::String(MASK.to_owned()),
+            };
+            toml::Value::Table(
+                table
+                    .iter()
+                    .map(|(name, value)| (name.clone(), masked(value)))
+                    .collect(),
+            )
+        }
         toml::Value::Table(table) => toml::Value::Table(mask_table(table)),
         toml::Value::Array(items) => toml::Value::Array(items.iter().map(|item| mask_value(name, item)).collect()),
         _ if names_credential(name) => toml::Value::String(MASK.to_owned()),
@@ -111,13 +125,16 @@ mod tests {
             [env]
             X_API_KEY = "hunter2"
             MY-Secret = ["hunter2"]
+            [upstream]
+            bearer = "hunter2"
+            headers = { X-Team = "hunter2", X-Other = { env = "OTHER_KEY" } }
             "#,
         )
         .unwrap();
         let masked = toml::to_string(&mask_table(&table)).unwrap();
         assert!(!masked.contains("hunter2"), "{masked}");
         assert!(
-            ["THE_KEY", "--upstream", "to=me@example.com", "/etc/token"]
+            ["THE_KEY", "--upstream", "to=me@example.com", "/etc/token", "OTHER_KEY"]
                 .iter()
                 .all(|shown| masked.contains(shown)),
             "{masked}"

@@ -5,6 +5,7 @@
 
 mod auth;
 mod compat;
+mod egress;
 mod keep;
 mod process;
 mod redis;
@@ -14,6 +15,7 @@ use std::fmt;
 
 pub use auth::AuthSettings;
 pub use compat::{CompatSettings, Statuses};
+pub use egress::EgressSettings;
 pub use keep::{LimitSettings, RetentionSettings, SecretSettings};
 pub use process::{
     AdminSettings, DrainSettings, GATEWAY_ADMIN, GatewaySettings, LogFormat, LogSettings, WORKER_ADMIN, WorkerSettings,
@@ -103,6 +105,8 @@ sections! {
     worker: WorkerSettings,
     /// Where agents work.
     workspace: WorkspaceSettings,
+    /// What is called.
+    egress: EgressSettings,
     /// Bounds of one turn.
     turn: TurnSettings,
     /// Open streams.

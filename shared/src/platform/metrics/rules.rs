@@ -19,7 +19,9 @@ pub const LABELS: [&str; 13] = [
     "version",
 ];
 
-const COMPONENTS: [&str; 7] = ["build", "cluster", "gateway", "janitor", "process", "store", "worker"];
+const COMPONENTS: [&str; 8] = [
+    "build", "cluster", "egress", "gateway", "janitor", "process", "store", "worker",
+];
 
 /// Names that a convention outside of ours fixes.
 const FOREIGN_PREFIX: &str = "process_";

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use relevo_shared::agents::{AgentConfig, EnvValue, ProcessConfig};
+use relevo_shared::agents::{AgentConfig, ProcessConfig};
 use relevo_shared::platform::config::{ConfigErrors, env_var};
 
 /// What programs cannot do without, or behave oddly: where things are, in which language and time zone.
@@ -38,29 +38,13 @@ pub(super) fn variables(config: &ProcessConfig) -> Result<BTreeMap<String, Strin
         .filter_map(|name| Some(((*name).to_owned(), env_var(name)?)));
     let mut all: BTreeMap<String, String> = inherited.collect();
     for (name, value) in &config.env {
-        let value = value_of(value).map_err(|rule| Missing {
+        let value = value.read().map_err(|rule| Missing {
             variable: name.clone(),
             rule,
         })?;
-        all.insert(name.clone(), value);
+        all.insert(name.clone(), value.expose().to_owned());
     }
     Ok(all)
-}
-
-fn value_of(value: &EnvValue) -> Result<String, String> {
-    match value {
-        EnvValue::Text(text) => Ok(text.expose().to_owned()),
-        EnvValue::Env(name) => env_var(name).ok_or_else(|| format!("{name} is not set for the worker")),
-        EnvValue::File(path) => {
-            let text = std::fs::read_to_string(path)
-                .map_err(|error| format!("{} cannot be read: {}", path.display(), error.kind()))?;
-            let text = text.trim_end_matches(['\r', '\n']);
-            if text.contains('\0') {
-                return Err(format!("{} holds a NUL", path.display()));
-            }
-            Ok(text.to_owned())
-        }
-    }
 }
 
 /// Refuses what could not be started on this machine, before the first turn finds out.
@@ -82,7 +66,7 @@ pub(crate) fn check(agent: &AgentConfig, errors: &mut ConfigErrors) {
         errors.refuse(key("command"), format!("there is no file `{script}` on this machine"));
     }
     for (name, value) in &config.env {
-        if let Err(rule) = value_of(value) {
+        if let Err(rule) = value.read() {
             errors.refuse(key(&format!("env.{name}")), rule);
         }
     }
@@ -110,7 +94,7 @@ fn script_of(command: &[String]) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use relevo_shared::agents::Agents;
+    use relevo_shared::agents::{Agents, EnvValue};
     use relevo_shared::platform::config::Secret;
     use relevo_testkit::Scratch;
 

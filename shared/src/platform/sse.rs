@@ -1,17 +1,14 @@
 //! Server-sent events, as text in and frames out. Pure.
 //!
 //! Owns the line and field rules of the format. It refuses events that never end: what a server sends is not trusted to
-//! be bounded. Called by [`super::stream`].
+//! be bounded. Called by whoever reads the stream of another server: the command line, agents behind a URL.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// The largest event that is read: far above what Relevo sends (1 MiB and an envelope), far below what hurts.
-const LARGEST: usize = 64 << 20;
-
 /// Something that a stream said.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Frame {
+pub enum Frame {
     /// An event.
     Event {
         /// Its `id:`, if it had one.
@@ -27,12 +24,13 @@ pub(crate) enum Frame {
 
 /// An event larger than anybody means to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("an event is larger than 64 MiB")]
-pub(crate) struct TooLarge;
+#[error("an event is larger than {0} bytes")]
+pub struct TooLarge(pub usize);
 
 /// Reads a stream piece by piece.
-#[derive(Debug, Default)]
-pub(crate) struct Parser {
+#[derive(Debug)]
+pub struct Parser {
+    largest: usize,
     line: Vec<u8>,
     /// The last byte was CR: a LF that follows belongs to it.
     after_cr: bool,
@@ -43,8 +41,24 @@ pub(crate) struct Parser {
 }
 
 impl Parser {
+    /// A parser of a new stream that refuses events of more bytes than `largest`.
+    pub fn new(largest: usize) -> Self {
+        Self {
+            largest,
+            line: Vec::new(),
+            after_cr: false,
+            begun: false,
+            id: None,
+            data: None,
+            frames: VecDeque::new(),
+        }
+    }
+
     /// Takes in what arrived.
-    pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<(), TooLarge> {
+    ///
+    /// # Errors
+    /// [`TooLarge`]; nothing more can be read then.
+    pub fn feed(&mut self, bytes: &[u8]) -> Result<(), TooLarge> {
         for &byte in bytes {
             let lf_of_crlf = byte == b'\n' && self.after_cr;
             self.after_cr = byte == b'\r';
@@ -58,11 +72,15 @@ impl Parser {
             }
         }
         let size = self.line.len() + self.data.as_ref().map_or(0, String::len);
-        if size > LARGEST { Err(TooLarge) } else { Ok(()) }
+        if size > self.largest {
+            Err(TooLarge(self.largest))
+        } else {
+            Ok(())
+        }
     }
 
     /// The next frame that is complete.
-    pub(crate) fn next(&mut self) -> Option<Frame> {
+    pub fn frame(&mut self) -> Option<Frame> {
         self.frames.pop_front()
     }
 
@@ -107,11 +125,11 @@ mod tests {
     use super::*;
 
     fn frames(pieces: &[&[u8]]) -> Vec<Frame> {
-        let mut parser = Parser::default();
+        let mut parser = Parser::new(1 << 20);
         for piece in pieces {
             parser.feed(piece).unwrap();
         }
-        std::iter::from_fn(|| parser.next()).collect()
+        std::iter::from_fn(|| parser.frame()).collect()
     }
 
     fn event(id: Option<&str>, data: &str) -> Frame {
@@ -159,9 +177,9 @@ mod tests {
 
     #[test]
     fn an_event_that_never_ends_is_refused() {
-        let mut parser = Parser::default();
-        let piece = vec![b'x'; 16 << 20];
+        let mut parser = Parser::new(1 << 20);
+        let piece = vec![b'x'; 1 << 18];
         let fed = (0..5).try_for_each(|_| parser.feed(&piece));
-        assert_eq!(fed, Err(TooLarge));
+        assert_eq!(fed, Err(TooLarge(1 << 20)));
     }
 }

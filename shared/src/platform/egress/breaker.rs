@@ -1,0 +1,268 @@
+//! A circuit breaker: a server that fails again and again is left alone for a while. Pure; time is an argument.
+//!
+//! Closed: every call goes out; so many failures in a row open it. Open: no call goes out until the pause is over. Half open:
+//! one call goes out, the probe; if the server answers it, the breaker closes, else the pause begins anew. What was begun before the
+//! breaker opened says nothing about the server of now: its result is passed over.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// When it opens and for how long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BreakerSettings {
+    /// Failures in a row that open it.
+    pub failures: u32,
+    /// How long it stays open.
+    pub pause: Duration,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Closed { failures: u32 },
+    Open { until: Instant },
+    HalfOpen,
+}
+
+/// A call that was let out. Its result is told with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ticket {
+    generation: u64,
+}
+
+/// The breaker of one server.
+#[derive(Debug, Clone)]
+pub struct Breaker {
+    settings: BreakerSettings,
+    state: State,
+    /// Counts openings and probes.
+    generation: u64,
+}
+
+impl Breaker {
+    /// A closed one.
+    pub const fn new(settings: BreakerSettings) -> Self {
+        Self {
+            settings,
+            state: State::Closed { failures: 0 },
+            generation: 0,
+        }
+    }
+
+    /// Lets a call out.
+    ///
+    /// # Errors
+    /// It is open: how long until a call may go out.
+    pub fn admit(&mut self, now: Instant) -> Result<Ticket, Duration> {
+        match self.state {
+            State::Closed { .. } => {}
+            State::Open { until } if now < until => return Err(until - now),
+            State::Open { .. } => {
+                self.generation += 1;
+                self.state = State::HalfOpen;
+            }
+            // The probe decides; if it fails now, it takes as long as this.
+            State::HalfOpen => return Err(self.settings.pause),
+        }
+        Ok(Ticket {
+            generation: self.generation,
+        })
+    }
+
+    /// The server answers the call; whether the answer comes to its end is not known yet.
+    pub fn answered(&mut self, ticket: Ticket) {
+        if self.is_of_now(ticket) && self.state == State::HalfOpen {
+            self.state = State::Closed { failures: 0 };
+        }
+    }
+
+    /// The whole answer is there.
+    pub fn succeeded(&mut self, ticket: Ticket) {
+        if self.is_of_now(ticket) {
+            self.state = State::Closed { failures: 0 };
+        }
+    }
+
+    /// There was no answer, or one that says that the server is broken, or half of one.
+    pub fn failed(&mut self, ticket: Ticket, now: Instant) {
+        if !self.is_of_now(ticket) {
+            return;
+        }
+        match self.state {
+            State::Closed { failures } if failures + 1 < self.settings.failures => {
+                self.state = State::Closed { failures: failures + 1 };
+            }
+            State::Closed { .. } | State::HalfOpen => self.open(now + self.settings.pause),
+            State::Open { .. } => {}
+        }
+    }
+
+    /// Nobody waited for the result. If it was the probe, the next call is one.
+    pub fn abandoned(&mut self, ticket: Ticket, now: Instant) {
+        if self.is_of_now(ticket) && self.state == State::HalfOpen {
+            self.open(now);
+        }
+    }
+
+    /// Whether calls are held back.
+    pub fn is_open(&self) -> bool {
+        !matches!(self.state, State::Closed { .. })
+    }
+
+    /// Whether there is nothing to remember.
+    pub fn is_fresh(&self) -> bool {
+        self.state == State::Closed { failures: 0 }
+    }
+
+    fn open(&mut self, until: Instant) {
+        self.generation += 1;
+        self.state = State::Open { until };
+    }
+
+    fn is_of_now(&self, ticket: Ticket) -> bool {
+        ticket.generation == self.generation
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const PAUSE: Duration = Duration::from_secs(10);
+
+    fn breaker() -> Breaker {
+        Breaker::new(BreakerSettings {
+            failures: 3,
+            pause: PAUSE,
+        })
+    }
+
+    fn open(now: Instant) -> Breaker {
+        let mut breaker = breaker();
+        for _ in 0..3 {
+            let ticket = breaker.admit(now).unwrap();
+            breaker.failed(ticket, now);
+        }
+        assert!(breaker.is_open());
+        breaker
+    }
+
+    #[test]
+    fn so_many_failures_in_a_row_open_it() {
+        let now = Instant::now();
+        let mut breaker = breaker();
+        for failed in [true, true, false, true, true] {
+            let ticket = breaker.admit(now).unwrap();
+            if failed {
+                breaker.failed(ticket, now);
+            } else {
+                breaker.answered(ticket);
+                breaker.succeeded(ticket);
+            }
+            assert!(!breaker.is_open());
+        }
+        let ticket = breaker.admit(now).unwrap();
+        breaker.failed(ticket, now);
+        assert_eq!(breaker.admit(now), Err(PAUSE));
+        assert_eq!(breaker.admit(now + Duration::from_secs(4)), Err(Duration::from_secs(6)));
+    }
+
+    #[test]
+    fn answers_that_break_off_are_failures_in_a_row() {
+        let now = Instant::now();
+        let mut breaker = breaker();
+        for _ in 0..3 {
+            let ticket = breaker.admit(now).unwrap();
+            breaker.answered(ticket);
+            breaker.failed(ticket, now);
+        }
+        assert!(breaker.is_open());
+    }
+
+    #[test]
+    fn after_the_pause_one_probe_goes_out() {
+        let now = Instant::now();
+        let mut breaker = open(now);
+        let later = now + PAUSE;
+        let probe = breaker.admit(later).unwrap();
+        assert!(breaker.admit(later).is_err(), "one probe");
+        breaker.failed(probe, later);
+        assert_eq!(breaker.admit(later), Err(PAUSE), "the pause begins anew");
+        let probe = breaker.admit(later + PAUSE).unwrap();
+        breaker.answered(probe);
+        assert!(!breaker.is_open());
+        assert!(breaker.admit(later + PAUSE).is_ok());
+        // The probe's own end counts like any other's.
+        breaker.failed(probe, later + PAUSE);
+        assert!(!breaker.is_open() && !breaker.is_fresh());
+    }
+
+    #[test]
+    fn a_probe_that_nobody_waits_for_makes_room_for_another() {
+        let now = Instant::now();
+        let mut breaker = open(now);
+        let later = now + PAUSE;
+        let probe = breaker.admit(later).unwrap();
+        breaker.abandoned(probe, later);
+        assert!(breaker.is_open());
+        assert!(breaker.admit(later).is_ok());
+        breaker.answered(probe);
+        assert!(breaker.is_open(), "the first probe is not the one that counts any more");
+    }
+
+    #[test]
+    fn what_began_before_it_opened_says_nothing() {
+        let now = Instant::now();
+        let mut breaker = breaker();
+        let old: Vec<Ticket> = (0..5).map(|_| breaker.admit(now).unwrap()).collect();
+        for ticket in old.iter().take(3) {
+            breaker.failed(*ticket, now);
+        }
+        assert!(breaker.is_open());
+        breaker.answered(old[3]);
+        breaker.succeeded(old[3]);
+        assert!(breaker.is_open());
+        let probe = breaker.admit(now + PAUSE).unwrap();
+        breaker.failed(old[4], now + PAUSE);
+        breaker.answered(probe);
+        assert!(breaker.is_fresh());
+    }
+
+    proptest! {
+        /// Whatever happens in whatever order: at most one call is out while it is half open, and in the end calls go out again.
+        #[test]
+        fn calls_go_out_again_in_the_end(steps in prop::collection::vec((0_u8..6, 0_usize..8, 0_u64..15), 0..200)) {
+            let mut now = Instant::now();
+            let mut breaker = breaker();
+            let mut out: Vec<Ticket> = Vec::new();
+            for (what, which, seconds) in steps {
+                now += Duration::from_secs(seconds);
+                let was_open = breaker.is_open();
+                match what {
+                    0 | 1 => if let Ok(ticket) = breaker.admit(now) {
+                        if was_open {
+                            prop_assert!(breaker.admit(now).is_err());
+                        }
+                        out.push(ticket);
+                    },
+                    _ if out.is_empty() => {}
+                    _ => {
+                        let ticket = out.swap_remove(which % out.len());
+                        match what {
+                            2 => breaker.answered(ticket),
+                            3 => breaker.succeeded(ticket),
+                            4 => breaker.failed(ticket, now),
+                            _ => breaker.abandoned(ticket, now),
+                        }
+                    }
+                }
+            }
+            for ticket in out {
+                breaker.abandoned(ticket, now);
+            }
+            prop_assert!(breaker.admit(now + PAUSE).is_ok());
+        }
+    }
+}
