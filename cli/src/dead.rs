@@ -203,6 +203,8 @@ fn again(dead: &TurnRecord, partition: relevo_shared::ids::Partition, now: u64) 
     // Nobody waits for its answer: it needs a task.
     record.direct = false;
     record.submitted = now;
+    // Of a turn that its user had answered it is the last answer, in the context that remembers the rest.
+    record.suspension = None;
     // Its time is over by now; the operator wants it to run.
     record.deadline = None;
     record.traceparent = None;
@@ -213,5 +215,5 @@ fn again(dead: &TurnRecord, partition: relevo_shared::ids::Partition, now: u64) 
     if !references.contains(&dead) {
         references.push(dead);
     }
-    record
+    record.versioned()
 }

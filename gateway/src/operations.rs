@@ -2,6 +2,7 @@
 //! make them, and give typed results or streams of events; no transport, no status code, no JSON-RPC is known here.
 
 pub(crate) mod agent_card;
+mod answer;
 mod busy;
 mod cancel_task;
 mod cursor;

@@ -52,8 +52,8 @@ impl Expect {
             ("end", "completed") => self.end = TaskState::Completed,
             ("end", "failed") => self.end = TaskState::Failed,
             ("end", "rejected") => self.end = TaskState::Rejected,
-            ("end", "input-required") => self.end = TaskState::InputRequired,
-            ("end", "auth-required") => self.end = TaskState::AuthRequired,
+            ("end" | "suspend", "input-required") => self.end = TaskState::InputRequired,
+            ("end" | "suspend", "auth-required") => self.end = TaskState::AuthRequired,
             ("delay" | "size" | "hold" | "artifact", _) => {}
             _ => return false,
         }

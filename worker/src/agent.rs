@@ -1,5 +1,7 @@
 //! The only plug-in point: what runs a turn. An agent receives the turn and a sink, and returns how the turn ended.
 //!
+//! An agent that needs its user in the middle suspends the turn: it returns, and is run again with the answer.
+//!
 //! What an agent must tolerate: it may be run again for the same turn (at least once, unless its policy is `fail`); the epoch
 //! rises with every run, and what an earlier run streamed is void; its cancel token may fire at any time.
 
@@ -30,7 +32,7 @@ pub struct Turn {
     pub record: Arc<TurnRecord>,
     /// Which turn of its task, from 1.
     pub number: u32,
-    /// Which attempt, from 1; hand-backs count too.
+    /// Which attempt, from 1; hand-backs count too, answers do not.
     pub attempt: u32,
     /// Fencing number: rises with every run of the context.
     pub epoch: Epoch,
@@ -45,6 +47,11 @@ pub struct Turn {
 }
 
 impl Turn {
+    /// How often its user has answered. The message is the last answer then, and nothing said before it is void.
+    pub fn answers(&self) -> u32 {
+        self.record.answers()
+    }
+
     /// Who sent the message.
     pub fn sender(&self) -> &Sender {
         &self.record.sender
@@ -95,12 +102,23 @@ pub enum Ending {
     AuthRequired,
 }
 
+/// What an agent waits for that suspends its turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// An answer.
+    Input,
+    /// Credentials, or the word that they are there.
+    Credentials,
+}
+
 /// What an agent returns.
 #[derive(Debug, Clone, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "one value per turn")]
 pub enum Outcome {
     /// The turn has ended, with a last message if there is more to say, and what its event carries beside it.
     Ended(Ending, Option<Message>, Option<Metadata>),
+    /// The turn waits for its user, with a last message if there is more to say, and what its event carries beside it. The agent
+    /// is run again with the answer, by any worker: what it must know then belongs into its session.
+    Suspended(Need, Option<Message>, Option<Metadata>),
     /// The agent could not do its work.
     Failed(FailReason, String),
     /// The agent is gone in the middle of its work: a charged attempt, or the end `agent_exited` when it must not run twice.

@@ -368,6 +368,7 @@ fn turn_settings(settings: &Settings, keep: Keep) -> TurnSettings {
     TurnSettings {
         ttl: settings.lease.ttl,
         max_duration: settings.turn.max_duration,
+        max_suspended: settings.turn.max_suspended,
         slots: settings.worker.slots.get(),
         output: OutputLimits {
             events: settings.turn.max_events,

@@ -15,7 +15,7 @@ relevo_shared::metrics! {
         slots: GaugeVec = "relevo_worker_slots" ["state"],
         /// Turns that left this worker, by how.
         turns: CounterVec = "relevo_worker_turns_total" ["outcome"],
-        /// Seconds from when a turn is accepted and its context is free for it to its first lease.
+        /// Seconds from when a turn is accepted, or answered, and its context is free for it to its first lease.
         queue_wait: Histogram = "relevo_worker_queue_wait_seconds" in RUN,
         /// Seconds from the lease of a turn to its end on this worker.
         turn_duration: Histogram = "relevo_worker_turn_duration_seconds" in RUN,
@@ -23,7 +23,7 @@ relevo_shared::metrics! {
         fenced: CounterVec = "relevo_worker_fenced_total" ["script"],
         /// Leases that went to someone else while a turn ran here.
         leases_lost: Counter = "relevo_worker_leases_lost_total",
-        /// Attempts that began here, by kind: first or later.
+        /// Attempts that began here, by kind: first, later, or answered, which goes on with one that suspended the turn.
         attempts: CounterVec = "relevo_worker_attempts_total" ["kind"],
     }
 }
@@ -46,7 +46,7 @@ impl std::ops::Deref for WorkerMetrics {
 impl WorkerMetrics {
     pub(crate) fn new(instruments: Instruments) -> Self {
         // A series that appears with its first event is missed by `increase()`.
-        for script in ["emit", "finish", "hand_back"] {
+        for script in ["emit", "finish", "suspend", "hand_back"] {
             instruments.fenced.with_label_values(&[script]);
         }
         Self {
@@ -61,7 +61,11 @@ impl WorkerMetrics {
             let waited = Duration::from_millis(now.saturating_sub(taken.since));
             self.queue_wait.observe(waited.as_secs_f64());
         }
-        let kind = if taken.tries.opened == 0 { "first" } else { "later" };
+        let kind = match (taken.tries.opened, taken.record.answers()) {
+            (0, 0) => "first",
+            (0, _) => "answered",
+            _ => "later",
+        };
         self.attempts.with_label_values(&[kind]).inc();
     }
 

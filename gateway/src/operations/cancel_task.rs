@@ -79,6 +79,8 @@ pub(crate) async fn cancel_task(
         listener.look();
         asked = true;
         match stop(services, call, &stored, turn, nonce).await? {
+            // Answered since it was read: what runs has another number.
+            Step::Told if stored.suspended => {}
             Step::Told => return await_end(services, call, &mut listener, &stored).await,
             Step::Ended | Step::Changed => {}
         }

@@ -1,6 +1,6 @@
 //! Streams: what a listener hears, as events for a client, until their end.
 //!
-//! A stream opened with or for a turn ends at that turn's end; one opened on an idle task ends when the task does. It
+//! A stream opened with or for a turn ends at that turn's end, or when its agent suspends it; one opened on an idle task ends when the task does. It
 //! also ends, before its end and at an event boundary, when it is too old or the gateway stops: the client comes back
 //! with its cursor. A position that no longer exists becomes a snapshot that says so; a task that no longer exists, an
 //! error.
@@ -71,7 +71,7 @@ impl Until {
     /// Whether it had ended when the task looked like this.
     fn ended_at(self, stored: &StoredTask) -> bool {
         match self {
-            Self::Turn(number) => stored.terminal || stored.live.is_none() || stored.number > number,
+            Self::Turn(number) => stored.terminal || stored.running().is_none() || stored.number > number,
             Self::Task => stored.terminal,
         }
     }
@@ -251,7 +251,7 @@ impl Follow {
             entry: stored.last,
         };
         self.listener.reset(stored.last);
-        self.idle = stored.live.is_none();
+        self.idle = stored.running().is_none();
         tracing::warn!(task.id = %stored.task, requested = %requested, cursor = %cursor, "a stream met a gap");
         let task = event::gap(stored.into_task(HistoryLength::All), &requested.to_string(), cursor);
         StreamEvent {

@@ -16,7 +16,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::extensions::IDEMPOTENCY;
 use super::held::Waiting;
-use super::submit::{Accepted, Opening, Sent, admit};
+use super::submit::{Accepted, New, Opening, Sent, admit};
 use super::{until_answered, wait};
 use crate::auth::Principal;
 use crate::error::ApiError;
@@ -62,14 +62,15 @@ pub(super) async fn reserve(
     call: &Call,
     request: &SendMessage,
     wanted: Reservation,
+    kind: New,
 ) -> Result<Reservation, ApiError> {
     let Some(text) = &call.idempotency_key else {
         return Ok(wanted);
     };
     check(text, principal.is_anonymous())?;
     let key = services.store.place_key(principal.scope(), text);
-    // A repeat of what was accepted attaches to it; anything else is a new turn and must be admitted, without leaving a trace.
-    if let Err(refused) = admit(services, principal).await
+    // A repeat of what was accepted attaches to it; anything else is new work and must be admitted, without leaving a trace.
+    if let Err(refused) = admit(services, principal, kind).await
         && !until_answered(call.deadline, || services.store.has_accepted(&key)).await?
     {
         return Err(refused);
@@ -123,7 +124,7 @@ pub(super) async fn attach(
 ) -> Result<Sent, ApiError> {
     let entry = until_answered(call.deadline, || services.store.read_entry(task, first)).await?;
     let stored = wait::read(services, task, HistoryLength::All, call.deadline).await?;
-    let over = stored.live.is_none() || stored.number > number;
+    let over = stored.running().is_none() || stored.number > number;
     let last = stored.last;
     let shown = stored.shown;
     if let (Shown::Never, Some(message)) = (shown, event::direct_message(&stored.folded)) {

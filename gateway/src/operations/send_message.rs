@@ -80,7 +80,7 @@ pub(crate) async fn send_message(
     let stored = wait::read(services, opening.cursor.task, history, deadline)
         .await
         .map_err(taken)?;
-    let running = over == Over::Time && stored.live.is_some() && stored.number == number;
+    let running = over == Over::Time && stored.running().is_some() && stored.number == number;
     let task = stored.into_task(history);
     let facts = Map::from_iter([("stillRunning".to_owned(), Value::Bool(true))]);
     Ok(SendMessageResponse::Task(if running {

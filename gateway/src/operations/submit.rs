@@ -12,10 +12,10 @@ use relevo_shared::domain::record::{TurnRecord, VERSION};
 use relevo_shared::domain::wire;
 use relevo_shared::ids::{Cursor, EntryId, Nonce, TaskId, TurnId};
 use relevo_shared::platform::entropy;
-use relevo_shared::store::{HistoryLength, Reservation, StoredTask, Submit, Submitted, millis};
+use relevo_shared::store::{HistoryLength, Reservation, StoreError, StoredTask, Submit, Submitted, millis};
 
 use super::held::Waiting;
-use super::{busy, keyed, read_visible, until_answered};
+use super::{answer, busy, keyed, read_visible, until_answered};
 use crate::auth::Principal;
 use crate::error::ApiError;
 use crate::hub::{Listener, Want};
@@ -24,7 +24,7 @@ use crate::services::{Call, Inner, Services};
 
 /// The words of the reference server, for a task and for a context.
 pub(super) const WORKING: &str = "Task is already working.";
-const TERMINAL: &str = "Task has ended and accepts no further message.";
+pub(super) const TERMINAL: &str = "Task has ended and accepts no further message.";
 /// How often a message is judged anew because what it concerns changed between reading and submitting.
 pub(super) const ROUNDS: usize = 8;
 
@@ -96,10 +96,6 @@ pub(super) async fn submit(
     for id in request.message.reference_task_ids.iter().flatten() {
         read_visible(services, principal, id, HistoryLength::Latest(0), call.deadline).await?;
     }
-    // A keyed message may have been accepted before: that is known when its key is read.
-    if call.idempotency_key.is_none() {
-        admit(services, principal).await?;
-    }
     match &request.message.task_id {
         Some(_) => follow_up(services, principal, call, request, want).await,
         None => new_task(services, principal, call, request, want).await,
@@ -127,10 +123,30 @@ fn check_media_types(profile: &Profile, message: &Message) -> Result<(), ApiErro
     Ok(())
 }
 
-/// Says whether a new turn may be submitted, as far as cluster and scope are concerned.
-pub(super) async fn admit(services: &Services, principal: &Principal) -> Result<(), ApiError> {
+/// What a message asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum New {
+    /// A turn.
+    Turn,
+    /// That a suspended turn goes on: its scope has it already.
+    Answer,
+}
+
+/// Says whether a message may be submitted, as far as cluster and scope are concerned.
+pub(super) async fn admit(services: &Services, principal: &Principal, kind: New) -> Result<(), ApiError> {
     services.admission.admit()?;
-    services.admission.admit_scope(&services.store, principal.scope()).await
+    match kind {
+        New::Turn => services.admission.admit_scope(&services.store, principal.scope()).await,
+        New::Answer => Ok(()),
+    }
+}
+
+/// The same before anything is read, unless a key may tell that the message has been accepted before.
+async fn admit_unkeyed(services: &Services, principal: &Principal, call: &Call, kind: New) -> Result<(), ApiError> {
+    match call.idempotency_key {
+        None => admit(services, principal, kind).await,
+        Some(_) => Ok(()),
+    }
 }
 
 async fn new_task(
@@ -140,6 +156,7 @@ async fn new_task(
     request: SendMessage,
     want: Option<Want>,
 ) -> Result<Sent, ApiError> {
+    admit_unkeyed(services, principal, call, New::Turn).await?;
     let now = services.clock.now();
     let context_id = request
         .message
@@ -152,7 +169,7 @@ async fn new_task(
         turn: TurnId::new(now, partition, entropy::u64()),
         context_id,
     };
-    let ids = keyed::reserve(services, principal, call, &request, wanted).await?;
+    let ids = keyed::reserve(services, principal, call, &request, wanted, New::Turn).await?;
     let task = ids.task;
     let place = Place {
         task,
@@ -241,16 +258,23 @@ async fn follow_up(
         if call.idempotency_key.is_none() && stored.terminal {
             return Err(ApiError::Unsupported(TERMINAL));
         }
+        if stored.suspended {
+            match answer::answer(services, principal, call, &request, &stored, want).await? {
+                Some(sent) => return Ok(sent),
+                None => continue,
+            }
+        }
         if call.idempotency_key.is_none() && stored.live.is_some() {
             return Err(ApiError::Unsupported(WORKING));
         }
+        admit_unkeyed(services, principal, call, New::Turn).await?;
         let now = services.clock.now().max(stored.updated);
         let wanted = Reservation {
             task: stored.task,
             turn: TurnId::new(now, stored.task.partition(), entropy::u64()),
             context_id: stored.context_id.clone(),
         };
-        let ids = keyed::reserve(services, principal, call, &request, wanted).await?;
+        let ids = keyed::reserve(services, principal, call, &request, wanted, New::Turn).await?;
         let place = Place {
             task: stored.task,
             turn: ids.turn,
@@ -342,7 +366,7 @@ fn record(services: &Inner, principal: &Principal, call: &Call, request: SendMes
     }
 }
 
-async fn listen(services: &Inner, task: TaskId, at: EntryId, want: Option<Want>) -> Option<Listener> {
+pub(super) async fn listen(services: &Inner, task: TaskId, at: EntryId, want: Option<Want>) -> Option<Listener> {
     match want {
         Some(want) => Some(services.hub.join(task, at, want).await),
         None => None,
@@ -351,18 +375,30 @@ async fn listen(services: &Inner, task: TaskId, at: EntryId, want: Option<Want>)
 
 /// Sends a submit until its outcome is known, and rings for a worker.
 pub(super) async fn send(services: &Services, call: &Call, submit: &Submit<'_>) -> Result<Submitted, ApiError> {
-    let answer = until_answered(call.deadline, || services.store.submit(submit)).await;
+    accepted(services, call, submit.record, || services.store.submit(submit)).await
+}
+
+/// The same of whatever makes this turn go on.
+pub(super) async fn accepted<F>(
+    services: &Services,
+    call: &Call,
+    record: &TurnRecord,
+    send: impl FnMut() -> F,
+) -> Result<Submitted, ApiError>
+where
+    F: Future<Output = Result<Submitted, StoreError>>,
+{
+    let answer = until_answered(call.deadline, send).await;
     let answer = answer.map_err(|unanswered| {
         let unknown = unanswered.unknown;
         let error = ApiError::from(unanswered);
         if unknown {
-            error.unknown_outcome(submit.record.task)
+            error.unknown_outcome(record.task)
         } else {
             error
         }
     })?;
     if let Submitted::Accepted { now, place, .. } = answer {
-        let record = submit.record;
         tracing::info!(
             task.id = %record.task, context.id = record.context_id, turn.id = %record.turn, place, "turn accepted"
         );
@@ -412,7 +448,7 @@ pub(super) fn opening(event: Event, task: TaskId, at: EntryId) -> Opening {
 
 /// A task at the first entry of a further turn, and what its stored history receives: the answer that is no longer the
 /// status message, and the user's message.
-fn continued(
+pub(super) fn continued(
     mut stored: StoredTask,
     record: &TurnRecord,
     at: EntryId,

@@ -30,7 +30,7 @@ pub(crate) async fn subscribe_to_task(
         return resume(services, principal, call, cursor, Idle::Waits).await;
     }
     let stored = read_visible(services, principal, &request.id, HistoryLength::All, call.deadline).await?;
-    if services.settings.compat.seed && stored.live.is_none() {
+    if services.settings.compat.seed && stored.running().is_none() {
         return Err(ApiError::TaskNotFound(request.id.clone()));
     }
     if stored.terminal {
@@ -39,7 +39,7 @@ pub(crate) async fn subscribe_to_task(
     let mut listener = services.hub.join(stored.task, stored.last, Want::Events).await;
     // ORDER: after the join: what was written between the read and the subscription is found by this look.
     listener.look();
-    let until = if stored.live.is_some() {
+    let until = if stored.running().is_some() {
         Until::Turn(stored.number)
     } else {
         Until::Task
@@ -93,7 +93,7 @@ pub(super) async fn resume(
     let listener = services.hub.join(cursor.task, cursor.entry, Want::Events).await;
     let read = until_answered(call.deadline, || listener.read()).await?;
     let resumes = &services.metrics.resumes;
-    let live = stored.live.is_some().then_some(stored.number);
+    let live = stored.running().map(|_| stored.number);
     let waits = idle == Idle::Waits && !stored.terminal;
     let nothing = |listener| match live {
         Some(number) => Follow::new(services, listener, Until::Turn(number)),

@@ -64,7 +64,7 @@ pub(super) async fn turn(
                 awaited.task = None;
                 let stored = read(services, listener.task(), HistoryLength::Latest(0), limit).await?;
                 let waits = interrupted && stored.state == a2a::TaskState::AuthRequired;
-                if stored.live.is_none() || stored.number > number || waits {
+                if stored.running().is_none() || stored.number > number || waits {
                     return Ok(Over::Turn);
                 }
                 listener.reset(stored.last);

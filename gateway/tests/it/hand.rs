@@ -8,7 +8,7 @@ use relevo_shared::domain::position::trim_below;
 use relevo_shared::domain::state::End;
 use relevo_shared::ids::{Cursor, EntryId, LeaseToken, Nonce, WorkerId};
 use relevo_shared::platform::entropy;
-use relevo_shared::store::{Batch, EmitReply, Finish, Keep, NewEvent, Open, Store, Take, Taken};
+use relevo_shared::store::{Batch, EmitReply, Finish, Keep, NewEvent, Open, Store, Suspend, Take, Taken};
 use relevo_testkit::poll;
 
 /// Long enough that no janitor takes a turn away from a test.
@@ -254,6 +254,29 @@ impl Turn {
             .finish(&self.batch(&new, nonce, open), &finish)
             .await
             .unwrap()
+    }
+
+    /// Leaves the turn to wait for its user.
+    pub async fn suspend(mut self, end: End, text: &str) {
+        let message = (!text.is_empty()).then(|| agent_message(&self.taken.record, "0", text));
+        let mut last = event::ended(&self.taken.record, end, message, None, self.now());
+        if let StreamResponse::StatusUpdate(update) = &mut last.body {
+            update.metadata = Some([(event::TURN.to_owned(), event::suspended_facts())].into());
+        }
+        let (events, open) = self.opened(vec![last]);
+        let (new, nonce) = self.folded(events);
+        let mut snapshot = self.fold.state().clone();
+        let history = snapshot.take_messages();
+        let record = &self.taken.record;
+        let suspend = Suspend {
+            record: &record.suspended(record.attempt(self.taken.tries)),
+            snapshot: &snapshot,
+            history: &history,
+            trim_below: trim_below(self.taken.first),
+            longest_ms: TTL_MS,
+        };
+        let reply = self.store.suspend(&self.batch(&new, nonce, open), &suspend).await;
+        self.done(&reply.unwrap());
     }
 
     pub async fn finish(mut self, end: End, text: &str) {

@@ -48,4 +48,5 @@ mod seed;
 mod send;
 mod stream;
 mod subscribe;
+mod suspended;
 mod v03;

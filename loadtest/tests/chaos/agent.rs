@@ -57,7 +57,12 @@ fn answer(turn: &Value, inbox: &Receiver<Value>, starts: &mut File) {
         }
         say(&json!({ "type": "status", "message": { "parts": [{ "text": format!("seq={seq} nonce={nonce}\n") }] } }));
     }
-    let state = word("end").unwrap_or("completed");
     let last = json!({ "parts": [{ "text": format!("done nonce={nonce}") }] });
-    say(&json!({ "type": "end", "state": state, "message": last }));
+    match word("suspend") {
+        Some(state) => say(&json!({ "type": "suspend", "state": state, "message": last })),
+        None => {
+            let state = word("end").unwrap_or("completed");
+            say(&json!({ "type": "end", "state": state, "message": last }));
+        }
+    }
 }

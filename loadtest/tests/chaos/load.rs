@@ -18,6 +18,8 @@ use crate::follow::{Ask, carry_out};
 
 /// Which part of the run's numbers is the load's.
 const PART: u64 = 1_000;
+/// Asks the agent to suspend its turn, which the next message of the conversation answers.
+const SUSPEND: &str = " suspend=input-required";
 /// How long one read may take, and all tries.
 const READ: Duration = Duration::from_secs(5);
 const READS: u32 = 40;
@@ -128,21 +130,34 @@ async fn converse(shared: &Shared, mut random: Random, place: u64, balanced: boo
         }
         let mut task = None;
         let mut before = Vec::new();
-        for _ in 0..random.between(1, 3) {
-            if shared.stopped.load(Ordering::Relaxed) {
+        let mut left = random.between(1, 3);
+        // Whether its turn waits for an answer: it gets one, whatever else is over.
+        let mut asked = false;
+        while left > 0 || asked {
+            let stopped = shared.stopped.load(Ordering::Relaxed);
+            if stopped && !asked {
                 return;
             }
             let context = format!("ch-{place}-{conversation}");
-            let ask = ask(&mut random, &format!("{place}.{number}"), &context, group, &doors);
+            let mut ask = ask(&mut random, &format!("{place}.{number}"), &context, group, &doors);
+            if asked {
+                // Nobody may wonder whether it arrived. The last one is not asked back.
+                ask.keyed = true;
+                if stopped || left == 0 {
+                    ask.text = ask.text.replace(SUSPEND, " end=completed");
+                }
+            }
             let ask = Ask {
                 task: task.take(),
                 before: std::mem::take(&mut before),
                 ..ask
             };
             number += 1;
+            left = left.saturating_sub(1);
             let (turn, breaches) = carry_out(shared, Random::new(random.next(), place), &ask).await;
             let state = turn.end.as_ref().map(|end| end.state.clone());
             let known = turn.task.clone();
+            asked = state == Some(TaskState::InputRequired) && ask.text.contains(SUSPEND);
             shared.turn(turn, breaches);
             match state {
                 Some(TaskState::InputRequired) => {
@@ -167,7 +182,8 @@ fn ask(random: &mut Random, nonce: &str, context: &str, group: Group, doors: &[u
     };
     let canceled = random.chance(15);
     let kind = match random.below(10) {
-        0 | 1 if !canceled => " end=input-required",
+        0 if !canceled => " end=input-required",
+        1 if !canceled => SUSPEND,
         2 | 3 if group == Group::Demo => " artifact=chunks",
         4 if group == Group::Demo => " size=500",
         _ => "",

@@ -12,7 +12,7 @@ use super::reason::FailReason;
 use super::record::TurnRecord;
 use super::state::End;
 use super::wire;
-use crate::ids::{Cursor, TaskId, TurnId};
+use crate::ids::{Cursor, TaskId};
 
 /// Metadata key of everything about attempts and cursors.
 pub const RESUME: &str = "urn:relevo:a2a:resume:v1";
@@ -114,6 +114,11 @@ pub fn ended(record: &TurnRecord, end: End, message: Option<Message>, reason: Op
     }
 }
 
+/// The facts of a turn that waits for its user, and is no idle task.
+pub fn suspended_facts() -> Value {
+    json!({ "suspended": true })
+}
+
 /// The facts of a turn that was answered with a message alone.
 pub fn direct_facts() -> Value {
     json!({ "direct": true })
@@ -187,7 +192,7 @@ pub fn refused(record: &TurnRecord, reason: FailReason, now: u64) -> Event {
 /// A text of the agent's in this turn. `n` distinguishes the turn's messages.
 pub fn agent_message(record: &TurnRecord, n: &str, text: &str) -> Message {
     Message {
-        message_id: message_id(record.turn, n),
+        message_id: message_id(record, n),
         context_id: Some(record.context_id.clone()),
         task_id: Some(record.task.to_string()),
         role: Role::Agent,
@@ -198,9 +203,12 @@ pub fn agent_message(record: &TurnRecord, n: &str, text: &str) -> Message {
     }
 }
 
-/// The id of the `n`-th message of a turn.
-pub fn message_id(turn: TurnId, n: &str) -> String {
-    format!("{turn}.{n}")
+/// The id of the `n`-th message of a turn, or of what it says after an answer: texts of two such stretches are never one message.
+fn message_id(record: &TurnRecord, n: &str) -> String {
+    match record.answers() {
+        0 => format!("{}.{n}", record.turn),
+        answers => format!("{}.{answers}.{n}", record.turn),
+    }
 }
 
 /// Marks a snapshot that replaces a position which no longer exists.

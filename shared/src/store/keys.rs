@@ -262,7 +262,7 @@ pub fn documented() -> Vec<KeyDoc> {
             "suspended",
             "zset",
             "turns that wait for their user's answer, by the Redis ms of their suspension",
-            "one member per context with turns",
+            "one member per context with turns, for `turn.max_suspended`",
         ),
         doc(
             "due",

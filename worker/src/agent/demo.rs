@@ -5,15 +5,16 @@
 //! bytes), `delay=MS` before each (at most 60 s), `size=BYTES` padding per chunk (at most 1 MiB), `hold=S` seconds of silence before
 //! the end (at most 3,600), `end=completed|input-required|failed|rejected|auth-required`, `direct=1` for an
 //! answer with the last message alone, `artifact=chunks|file`: chunks of an
-//! artifact instead of status updates, or one file of them, as many as fit into 1 MiB. The last message holds the nonce too. Any
-//! other text is echoed in chunks.
+//! artifact instead of status updates, or one file of them, as many as fit into 1 MiB. The last message holds the nonce too.
+//! `suspend=input-required|auth-required`: in place of the end the turn waits for its user, whose answer drives what follows in
+//! the same way. Any other text is echoed in chunks.
 
 use std::time::Duration;
 
 use a2a::{Artifact, Part};
 use relevo_shared::domain::reason::FailReason;
 
-use super::{Agent, CancelToken, Ending, EventSink, Outcome, Running, Turn};
+use super::{Agent, CancelToken, Ending, EventSink, Need, Outcome, Running, Turn};
 
 /// How many pieces an echo has at the most.
 const ECHO_CHUNKS: usize = 5;
@@ -46,6 +47,7 @@ struct Script {
     end: Ending,
     answer: Answer,
     direct: bool,
+    suspend: Option<Need>,
 }
 
 impl Script {
@@ -60,6 +62,7 @@ impl Script {
             end: Ending::Completed,
             answer: Answer::Status,
             direct: false,
+            suspend: None,
         };
         let mut words = text.split(' ').filter(|word| !word.is_empty());
         if !script.take(words.next()?) {
@@ -92,6 +95,11 @@ impl Script {
                 "failed" => self.end = Ending::Failed,
                 "rejected" => self.end = Ending::Rejected,
                 "auth-required" => self.end = Ending::AuthRequired,
+                _ => return false,
+            },
+            ("suspend", _) => match value {
+                "input-required" => self.suspend = Some(Need::Input),
+                "auth-required" => self.suspend = Some(Need::Credentials),
                 _ => return false,
             },
             ("direct", Some(n)) => self.direct = n == 1,
@@ -141,11 +149,11 @@ impl Script {
         if pause(self.hold, cancel).await.is_err() {
             return stopped();
         }
-        Outcome::Ended(
-            self.end,
-            Some(sink.message(&format!("done nonce={}", self.nonce))),
-            None,
-        )
+        let last = sink.message(&format!("done nonce={}", self.nonce));
+        match self.suspend {
+            Some(need) => Outcome::Suspended(need, Some(last), None),
+            None => Outcome::Ended(self.end, Some(last), None),
+        }
     }
 
     fn text_artifact(&self, seq: u64) -> Artifact {
@@ -238,6 +246,7 @@ mod tests {
             "chunks",
             "chunks=x",
             "end=never",
+            "suspend=now",
             "hold=-1",
             "hold=NaN",
         ] {

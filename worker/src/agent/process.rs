@@ -88,7 +88,7 @@ impl Process {
     /// The kept process of the context, if nothing ran in the context since its last turn, or a new one.
     async fn child(&self, turn: &Turn) -> Result<Child, child::StartError> {
         if let Some(idle) = self.kept.as_ref().and_then(|kept| kept.take(turn.guard.context())) {
-            let follows = turn.previous == Some(idle.epoch) && turn.record.turn != idle.turn;
+            let follows = turn.previous == Some(idle.epoch) && (turn.record.turn != idle.turn || idle.asks);
             let mut kept = idle.child;
             if follows && kept.is_quiet() {
                 return Ok(kept);
@@ -105,11 +105,11 @@ impl Process {
         match verdict {
             Verdict::Ended(said) => {
                 let outcome = outcome(said, turn);
-                if matches!(outcome, Outcome::Crashed(_)) {
+                match outcome {
                     // The next attempt must not remember this one.
-                    self.see_out(child, cancel).await;
-                } else {
-                    self.keep_or_end(child, turn, cancel).await;
+                    Outcome::Crashed(_) => self.see_out(child, cancel).await,
+                    Outcome::Suspended(..) => self.keep_or_end(child, turn, true, cancel).await,
+                    Outcome::Ended(..) | Outcome::Failed(..) => self.keep_or_end(child, turn, false, cancel).await,
                 }
                 outcome
             }
@@ -117,7 +117,7 @@ impl Process {
                 reason: StopReason::Client | StopReason::Deadline,
                 answered: true,
             } if self.kept.is_some() => {
-                self.keep_or_end(child, turn, cancel).await;
+                self.keep_or_end(child, turn, false, cancel).await;
                 stopped()
             }
             Verdict::Stopped { .. } => {
@@ -140,12 +140,12 @@ impl Process {
         }
     }
 
-    /// After the end of a turn: the process waits for the next one, or is seen out.
-    async fn keep_or_end(&self, child: Child, turn: &Turn, cancel: &CancelToken) {
+    /// After the end of a turn, or its suspension: the process waits for what follows, or is seen out.
+    async fn keep_or_end(&self, child: Child, turn: &Turn, asks: bool, cancel: &CancelToken) {
         let Some(kept) = &self.kept else {
             return self.see_out(child, cancel).await;
         };
-        let over = kept.put(turn.guard.context().clone(), child, turn);
+        let over = kept.put(turn.guard.context().clone(), child, turn, asks);
         if let Some(mut over) = over {
             over.end(self.config.kill_grace).await;
         }
@@ -214,6 +214,7 @@ fn stopped() -> Outcome {
 fn outcome(said: Said, turn: &Turn) -> Outcome {
     match said {
         Said::End(ending, message, metadata) => Outcome::Ended(ending, message, metadata),
+        Said::Suspend(need, message, metadata) => Outcome::Suspended(need, message, metadata),
         Said::Error { text, retryable } if retryable && turn.record.policy == CrashPolicy::Restart => {
             Outcome::Crashed(text)
         }

@@ -147,7 +147,7 @@ impl Draft {
             };
             draft.open = Open::Boundary;
             draft.replaced = Some(HashSet::new());
-            event::boundary(record, taken.tries.opened + 1, valid, now)
+            event::boundary(record, record.attempt(taken.tries), valid, now)
         };
         let bytes = opening.bytes();
         draft.add(opening, bytes);
@@ -410,7 +410,7 @@ fn apply(fold: &mut Fold, nonce: Nonce, events: impl Iterator<Item = (Kind, Stre
     Ok(())
 }
 
-/// The task right after the turn's first event.
+/// The task right after the turn's first event, or that of its last answer.
 pub(crate) fn at_turn_start(taken: &Taken) -> Folded {
     match &taken.base {
         None => Folded::new_task(&taken.record),

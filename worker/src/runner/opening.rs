@@ -1,7 +1,7 @@
 //! What comes before an agent is called: its message is read by the rules of its profile, and the context is tied to its workspace.
 //!
 //! A message that cannot be used ends the turn without damage: a new task is FAILED with the words, one that exists is again
-//! what it was before, with the words as its status.
+//! what it was before, with the words as its status; a suspended turn that it answers is suspended again.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use serde_json::json;
 
 use super::sink::Metadata;
 use super::write::back_off;
-use crate::agent::{CancelToken, Ending, Outcome};
+use crate::agent::{CancelToken, Ending, Need, Outcome};
 use crate::input::{self, Prompt, Roots, Unusable};
 
 const ELSEWHERE: Unusable = Unusable::new("A2A context belongs to a different workspace");
@@ -75,6 +75,12 @@ impl Opening {
         let message = event::agent_message(record, "refusal", words);
         let facts = json!({ "reason": FailReason::InvalidMessage.as_str() });
         let metadata = Metadata::from([(TURN.to_owned(), facts)]);
-        Outcome::Ended(ending, Some(message), Some(metadata))
+        let (message, metadata) = (Some(message), Some(metadata));
+        match (record.answers(), before) {
+            (0, _) | (_, None) => Outcome::Ended(ending, message, metadata),
+            // An answer that cannot be used is none.
+            (_, Some(TaskState::AuthRequired)) => Outcome::Suspended(Need::Credentials, message, metadata),
+            (_, Some(_)) => Outcome::Suspended(Need::Input, message, metadata),
+        }
     }
 }

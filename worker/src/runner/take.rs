@@ -35,6 +35,7 @@ const AWAY: Duration = Duration::from_secs(1);
 pub(crate) struct TurnSettings {
     pub(crate) ttl: Duration,
     pub(crate) max_duration: Duration,
+    pub(crate) max_suspended: Duration,
     pub(crate) slots: usize,
     pub(crate) output: OutputLimits,
     pub(crate) keep: Keep,

@@ -23,6 +23,7 @@ use super::write;
 use crate::agent::{CancelToken, Outcome, StopReason, Turn};
 
 mod settle;
+mod suspend;
 
 /// How long a turn runs whose task nobody can see, find or cancel: whoever waited for an answer without one may be gone.
 const UNSEEN: Duration = Duration::from_secs(10);
@@ -120,8 +121,8 @@ impl TurnRun {
         let (stop, cancel) = CancelToken::new();
         let turn = Turn {
             record: Arc::clone(record),
-            number: self.taken.number,
-            attempt: self.taken.tries.opened + 1,
+            number: record.began_as(self.taken.number),
+            attempt: record.attempt(self.taken.tries),
             epoch: self.taken.epoch,
             previous: self.taken.previous,
             guard: Guard::new(Arc::clone(&self.lease), self.worker.authority),

@@ -7,7 +7,7 @@ use relevo_shared::domain::position::trim_below;
 use relevo_shared::domain::retry::jitter;
 use relevo_shared::domain::state::End;
 use relevo_shared::platform::entropy;
-use relevo_shared::store::{Batch, EmitReply, Finish, Keep, Retry, Store, StoreError, Taken};
+use relevo_shared::store::{Batch, EmitReply, Finish, Keep, Retry, Store, StoreError, Suspend, Taken, millis};
 
 use super::draft::Ready;
 
@@ -103,6 +103,33 @@ pub(crate) async fn finish(
     let mut tries = 0;
     loop {
         match store.finish(&batch, &finish).await {
+            Err(error) if error.retry() == Retry::Later => back_off(tries).await,
+            answer => return answer,
+        }
+        tries += 1;
+    }
+}
+
+/// Leaves a turn to wait for its user; returns when the outcome is known.
+pub(crate) async fn suspend(
+    store: &Store,
+    taken: &Taken,
+    (ready, mut after): (Ready, Folded),
+    prev: relevo_shared::ids::EntryId,
+    longest: Duration,
+) -> Result<EmitReply, StoreError> {
+    let history = after.take_messages();
+    let suspend = Suspend {
+        record: &taken.record.suspended(taken.record.attempt(taken.tries)),
+        snapshot: &after,
+        history: &history,
+        trim_below: trim_below(taken.first),
+        longest_ms: millis(longest),
+    };
+    let batch = batch(taken, &ready, prev);
+    let mut tries = 0;
+    loop {
+        match store.suspend(&batch, &suspend).await {
             Err(error) if error.retry() == Retry::Later => back_off(tries).await,
             answer => return answer,
         }

@@ -97,6 +97,8 @@ def do(word, value):
         say(type="artifact", artifact={"artifactId": "turn", "parts": [{"data": turn}]})
     elif word == "env":
         say(type="artifact", artifact={"artifactId": "env", "parts": [{"data": dict(os.environ)}]})
+    elif word == "suspend":
+        say(type="suspend", state=value, message=text("asks"))
     elif word == "end":
         say(type="end", state=value, message=text("over"))
 

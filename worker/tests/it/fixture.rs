@@ -9,13 +9,15 @@ use relevo_shared::agents::Agents;
 use relevo_shared::domain::event;
 use relevo_shared::domain::fold::Entry;
 use relevo_shared::domain::record::{BusyPolicy, CrashPolicy, Sender, TurnRecord, VERSION};
+use relevo_shared::domain::retry::is_last;
+use relevo_shared::domain::suspension::{Answer, Place};
 use relevo_shared::ids::{EntryId, Nonce, TaskId, TurnId};
 use relevo_shared::platform::config::Loader;
 use relevo_shared::platform::entropy;
 use relevo_shared::platform::metrics::Registry;
 use relevo_shared::platform::shutdown::Shutdown;
 use relevo_shared::store::{
-    ConnectOptions, HistoryLength, JournalRead, Store, StoreMetrics, StoredTask, Submit, Submitted,
+    Answering, ConnectOptions, HistoryLength, JournalRead, Store, StoreMetrics, StoredTask, Submit, Submitted,
 };
 use relevo_testkit::{RedisServer, poll};
 use relevo_worker::{App, Config};
@@ -238,6 +240,62 @@ impl World {
             self.store.submit(&submit).await.unwrap(),
             Submitted::Accepted { .. }
         ));
+        self.store.ring("default", partition, now).await.unwrap();
+        record
+    }
+
+    /// Waits until the turn of a task waits for its user.
+    pub async fn until_suspended(&self, task: TaskId) -> StoredTask {
+        poll::until("the turn is suspended", || async {
+            let stored = self.store.read_task(task, HistoryLength::All).await.unwrap().unwrap();
+            if stored.suspended {
+                Ok(stored)
+            } else {
+                Err(format!("{:?} at {}", stored.state, stored.last))
+            }
+        })
+        .await
+    }
+
+    /// Answers the suspended turn of a task, as a gateway would.
+    pub async fn answer(&self, turn: &TurnRecord, message: Message) -> TurnRecord {
+        let mut stored = self.until_suspended(turn.task).await;
+        let (context, partition) = self.store.place(&turn.scope(), &turn.context_id);
+        let live = self
+            .store
+            .read_context(partition, &context)
+            .await
+            .unwrap()
+            .live
+            .unwrap();
+        let nonce = Nonce(entropy::u64());
+        let mut history: Vec<Message> = stored.folded.begin_turn().into_iter().collect();
+        history.push(message.clone());
+        let now = stored.now.max(stored.updated);
+        let record = live.record.answered(Answer {
+            message,
+            at: now,
+            from: Place {
+                entry: stored.last.after(1, nonce),
+                number: stored.number + 1,
+            },
+            accepted_output_modes: Vec::new(),
+            extensions: Vec::new(),
+            traceparent: None,
+            metadata: BTreeMap::new(),
+        });
+        let answering = Answering {
+            record: &record,
+            id: TurnId::new(now, partition, entropy::u64()),
+            first: &event::submitted(&record, now),
+            nonce,
+            follows: stored.last,
+            history: &history,
+            last_attempt: is_last(&record, live.tries),
+            remember_ms: 0,
+        };
+        let answered = self.store.answer(&answering).await.unwrap();
+        assert!(matches!(answered, Submitted::Accepted { .. }), "{answered:?}");
         self.store.ring("default", partition, now).await.unwrap();
         record
     }

@@ -17,5 +17,6 @@ mod process_lines;
 mod process_sessions;
 mod profiles;
 mod retention;
+mod suspended;
 mod turns;
 mod waiting;

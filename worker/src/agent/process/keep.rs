@@ -23,6 +23,8 @@ pub(super) struct Idle {
     pub(super) epoch: Epoch,
     /// Its last turn.
     pub(super) turn: TurnId,
+    /// Whether it has suspended that turn: it may go on with it, should nothing else have run.
+    pub(super) asks: bool,
     until: Instant,
 }
 
@@ -63,7 +65,7 @@ impl Kept {
     }
 
     /// Keeps a process after a turn. Returns one that must go: an older one, or this one when the worker drains.
-    pub(super) fn put(&self, context: ContextKey, child: Child, turn: &Turn) -> Option<Child> {
+    pub(super) fn put(&self, context: ContextKey, child: Child, turn: &Turn, asks: bool) -> Option<Child> {
         if self.tasks.shutdown().phase() != Phase::Running {
             return Some(child);
         }
@@ -75,6 +77,7 @@ impl Kept {
                 child,
                 epoch: turn.epoch,
                 turn: turn.record.turn,
+                asks,
                 until: Instant::now() + self.keep,
             },
         );

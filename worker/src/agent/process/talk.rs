@@ -15,7 +15,7 @@ use crate::agent::{CancelToken, EventSink, SinkClosed, StopReason};
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "one value per turn")]
 pub(super) enum Verdict {
-    /// By an `end` or `error` line.
+    /// By an `end`, `suspend` or `error` line.
     Ended(Said),
     /// By something that is not of the protocol.
     Broken(String),
@@ -108,7 +108,7 @@ impl Talk<'_> {
             Ok(said) => said,
             Err(why) => return Some(Verdict::Broken(format!("a line is not of the protocol: {why}"))),
         };
-        if stopping && !matches!(said, Said::End(..) | Said::Error { .. }) {
+        if stopping && !matches!(said, Said::End(..) | Said::Suspend(..) | Said::Error { .. }) {
             return None;
         }
         let sent = match said {
@@ -133,6 +133,9 @@ impl Talk<'_> {
             },
             Said::End(ending, message, metadata) => {
                 return Some(Verdict::Ended(Said::End(ending, self.with_id(message), metadata)));
+            }
+            Said::Suspend(need, message, metadata) => {
+                return Some(Verdict::Ended(Said::Suspend(need, self.with_id(message), metadata)));
             }
             Said::Error { .. } => return Some(Verdict::Ended(said)),
         };

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use crate::agent::{Ending, Metadata, StopReason, Turn};
+use crate::agent::{Ending, Metadata, Need, StopReason, Turn};
 
 /// Longest line to the process, in MiB.
 const LONGEST_IN: usize = 4;
@@ -47,6 +47,8 @@ pub(super) enum Said {
     Session { items: Vec<Vec<u8>>, expect: u64 },
     /// The turn is over.
     End(Ending, Option<Message>, Option<Metadata>),
+    /// The turn waits for its user.
+    Suspend(Need, Option<Message>, Option<Metadata>),
     /// The turn went wrong.
     Error { text: String, retryable: bool },
 }
@@ -87,6 +89,14 @@ enum Line {
         metadata: Option<Metadata>,
         #[serde(default)]
         direct: bool,
+        #[serde(flatten)]
+        place: Place,
+    },
+    #[serde(rename_all = "camelCase")]
+    Suspend {
+        state: Option<String>,
+        message: Option<Map<String, Value>>,
+        metadata: Option<Metadata>,
         #[serde(flatten)]
         place: Place,
     },
@@ -191,6 +201,21 @@ pub(super) fn read(line: &[u8], record: &TurnRecord) -> Result<Said, String> {
                 ending => ending,
             };
             Ok(Said::End(ending, message, checked(metadata)?))
+        }
+        Line::Suspend {
+            state,
+            message,
+            metadata,
+            place,
+        } => {
+            place.check(record)?;
+            let state = state.as_deref().map_or(Ok(TaskState::InputRequired), read_state)?;
+            let need = match state {
+                TaskState::InputRequired => Need::Input,
+                TaskState::AuthRequired => Need::Credentials,
+                _ => return Err("its state suspends no turn: input-required and auth-required do".to_owned()),
+            };
+            Ok(Said::Suspend(need, read_message(message, record)?, checked(metadata)?))
         }
         Line::Error { text, retryable, place } => {
             place.check(record)?;
@@ -309,8 +334,16 @@ struct TurnIds<'a> {
     number: u32,
     attempt: u32,
     epoch: u64,
+    /// How often its user has answered.
+    #[serde(skip_serializing_if = "is_zero")]
+    resumed: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     deadline_ms: Option<u64>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(n: &u32) -> bool {
+    *n == 0
 }
 
 /// The line that begins a turn, its end included. The oldest messages of the history are left out when it would be too long. The
@@ -327,6 +360,7 @@ pub(super) fn turn(turn: &Turn, past: &Past) -> Result<Vec<u8>, String> {
             number: turn.number,
             attempt: turn.attempt,
             epoch: turn.epoch.0,
+            resumed: turn.answers(),
             deadline_ms: record.deadline,
         },
         context: json!({ "id": record.context_id }),

@@ -29,6 +29,7 @@ async fn worker(redis: &RedisServer) -> Arc<Worker> {
         settings: TurnSettings {
             ttl,
             max_duration: ttl,
+            max_suspended: ttl,
             slots: 1,
             output: OutputLimits {
                 events: 100,

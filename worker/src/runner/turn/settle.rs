@@ -1,4 +1,4 @@
-//! How a turn leaves this worker: its end is written, or it is given back.
+//! How a turn leaves this worker: its end is written, it is given back, or it waits for its user ([`super::suspend`]).
 
 use a2a::{Artifact, Message, TaskState};
 use relevo_shared::agents::{GoodEnd, Profile};
@@ -46,6 +46,12 @@ impl TurnRun {
                         };
                         self.end(close).await
                     }
+                    Err(over) => Box::pin(self.settle(over)).await,
+                }
+            }
+            Attempt::Returned(Outcome::Suspended(need, message, metadata)) => {
+                match self.last_words(message, metadata.as_ref()).await {
+                    Ok(message) => self.suspend(need, message, metadata).await,
                     Err(over) => Box::pin(self.settle(over)).await,
                 }
             }
@@ -175,7 +181,7 @@ impl TurnRun {
         self.taken.record.direct && self.taken.record.new_task && !self.said
     }
 
-    async fn end(&mut self, close: Close) -> &'static str {
+    pub(super) async fn end(&mut self, close: Close) -> &'static str {
         let (end, direct) = (close.end, close.direct);
         let now = self.worker.stamp(&self.taken);
         let prev = self.draft.position();
@@ -222,7 +228,7 @@ impl TurnRun {
 
     /// Gives the turn back as soon as Redis answers; the token makes every repeat safe. A Redis that answers but refuses is asked
     /// until the lease has run out: then the turn is the janitor's.
-    async fn give_back(&self, why: Why) -> &'static str {
+    pub(super) async fn give_back(&self, why: Why) -> &'static str {
         let taken = &self.taken;
         let keep = &self.worker.settings.keep;
         let until = clock::boottime() + self.worker.settings.ttl;

@@ -61,6 +61,9 @@ crate::settings! {
         /// Longest time that one attempt may run. Beyond it the turn ends FAILED `deadline_exceeded`; its lease is not renewed
         /// any further.
         max_duration: Duration = "1h",
+        /// Longest time that a turn waits for its user when its agent has suspended it. Beyond it the turn ends FAILED
+        /// `deadline_exceeded`; other messages of its context wait, or are refused, until then.
+        max_suspended: Duration = "7d",
         /// Attempts charged for crashes before the turn ends FAILED `attempts_exhausted`; at least 1. More than a few
         /// let one poisonous message take down worker after worker.
         attempts: u32 = "3",
@@ -82,6 +85,7 @@ crate::settings! {
 impl Validate for TurnSettings {
     fn validate(&self, errors: &mut ConfigErrors) {
         require_longer_than_zero(errors, "turn.max_duration", self.max_duration);
+        require_longer_than_zero(errors, "turn.max_suspended", self.max_suspended);
         errors.require(
             self.attempts >= 1,
             "turn.attempts",
