@@ -4,13 +4,14 @@
 //! agents it can run. Owns their form and their rules; refuses to know how an agent works. Without configuration there
 //! is one agent, `demo`.
 
+mod openai;
 mod process;
 mod profile;
 mod read;
-#[cfg_attr(not(test), expect(dead_code, reason = "read by the kinds of agents behind a URL"))]
 mod upstream;
 mod value;
 
+pub use openai::{OpenAiConfig, System};
 pub use process::ProcessConfig;
 pub use profile::{Extension, GoodEnd, Ingest, Profile, Profiles, essence, is_of};
 pub use upstream::UpstreamConfig;
@@ -29,17 +30,20 @@ pub enum AgentKind {
     Demo,
     /// A program that speaks lines of JSON (docs/agents.md).
     Process,
+    /// A chat model behind an OpenAI-compatible endpoint.
+    OpenAi,
 }
 
 impl AgentKind {
     /// Every kind there is.
-    pub const ALL: [Self; 2] = [Self::Demo, Self::Process];
+    pub const ALL: [Self; 3] = [Self::Demo, Self::Process, Self::OpenAi];
 
     /// The word in the configuration.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Demo => "demo",
             Self::Process => "process",
+            Self::OpenAi => "openai",
         }
     }
 
@@ -47,8 +51,8 @@ impl AgentKind {
     pub const fn default_policy(self) -> CrashPolicy {
         match self {
             Self::Demo => CrashPolicy::Restart,
-            // Nobody knows what the program did before it died.
-            Self::Process => CrashPolicy::Fail,
+            // Nobody knows what the program did before it died; every request to a model costs, and its second answer is another one.
+            Self::Process | Self::OpenAi => CrashPolicy::Fail,
         }
     }
 
@@ -58,6 +62,7 @@ impl AgentKind {
                 "Streams numbered chunks when told to (\"chunks=5 delay=200\"), echoes any other text; for trying things out."
             }
             Self::Process => "An agent.",
+            Self::OpenAi => "A chat model.",
         }
     }
 }
@@ -106,6 +111,8 @@ pub struct AgentConfig {
     pub profile: Profile,
     /// How its process is started, when it is one.
     pub process: Option<ProcessConfig>,
+    /// Where its model is, when it is one.
+    pub openai: Option<OpenAiConfig>,
 }
 
 impl AgentConfig {
@@ -124,6 +131,7 @@ impl AgentConfig {
             skills: Vec::new(),
             profile: Profile::generic(),
             process: None,
+            openai: None,
         }
         .with_a_skill()
     }

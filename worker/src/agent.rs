@@ -6,6 +6,8 @@
 //! rises with every run, and what an earlier run streamed is void; its cancel token may fire at any time.
 
 pub mod demo;
+mod ending;
+pub mod openai;
 pub mod process;
 
 use std::future::Future;

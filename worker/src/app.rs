@@ -1,6 +1,7 @@
 //! A worker as a value: built (listener, Redis, agents), then run until shutdown. Nothing here is static: several workers live in one
 //! process.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use relevo_shared::ids::WorkerId;
 use relevo_shared::janitor::{Janitor, JanitorMetrics, JanitorSettings};
 use relevo_shared::platform::admin::Admin;
 use relevo_shared::platform::config::{Settings, WORKER_ADMIN};
+use relevo_shared::platform::egress::{Egress, EgressMetrics, SetupError};
 use relevo_shared::platform::listen::{BindError, bind};
 use relevo_shared::platform::metrics::{MetricsError, Registry};
 use relevo_shared::platform::readiness::Readiness;
@@ -25,6 +27,7 @@ use tokio::sync::{Semaphore, oneshot, watch};
 
 use crate::agent::Agent;
 use crate::agent::demo::Demo;
+use crate::agent::openai::{self, ModelMetrics, OpenAi};
 use crate::agent::process::Process;
 use crate::config::Config;
 use crate::input::Roots;
@@ -66,6 +69,12 @@ pub enum StartError {
     /// The system gives no signal handler or thread.
     #[error("the system refused a handler or a thread")]
     System(#[from] std::io::Error),
+    /// `[egress]` cannot be used.
+    #[error(transparent)]
+    Egress(#[from] SetupError),
+    /// An agent cannot be made.
+    #[error("agents.{0} cannot be made")]
+    Agent(String, #[source] openai::StartError),
     /// `worker.id` is not a name.
     #[error("worker.id must be 1 to 64 characters of [A-Za-z0-9_.-], not `{0}`")]
     WorkerId(String),
@@ -129,6 +138,10 @@ impl App {
         };
         let metrics = WorkerMetrics::new(Instruments::register(&registry)?);
         let options = ConnectOptions::from_settings(&settings.redis);
+        let outside = Outside {
+            egress: Egress::new(&settings.egress, EgressMetrics::register(&registry)?)?,
+            models: ModelMetrics::register(&registry)?,
+        };
         let store = Store::connect(&options, StoreMetrics::register(&registry)?).await?;
         let keep = Keep::from_settings(&settings.retention);
         let janitor_settings = JanitorSettings {
@@ -140,20 +153,11 @@ impl App {
         let (hand_over, told) = watch::channel(false);
         let tasks = Tasks::new(shutdown.clone());
         let slots = settings.worker.slots.get();
+        let served = serve(&agents, &settings, &tasks, supervisor.as_ref(), &outside)?;
         let worker = Arc::new(Worker {
             id,
             store,
-            agents: agents
-                .all()
-                .iter()
-                .map(|agent| {
-                    let served = Served {
-                        agent: build_agent(agent, &tasks, slots, supervisor.as_ref()),
-                        profile: Arc::new(agent.profile.clone()),
-                    };
-                    (agent.name.clone(), served)
-                })
-                .collect(),
+            agents: served,
             roots: Arc::new(roots(&settings, &agents)),
             settings: turn_settings(&settings, keep),
             authority: Authority {
@@ -379,8 +383,42 @@ fn turn_settings(settings: &Settings, keep: Keep) -> TurnSettings {
     }
 }
 
-fn build_agent(agent: &AgentConfig, tasks: &Tasks, slots: usize, supervisor: Option<&PathBuf>) -> Arc<dyn Agent> {
-    match agent.kind {
+/// What agents that are elsewhere are reached with.
+struct Outside {
+    egress: Egress,
+    models: ModelMetrics,
+}
+
+/// The agents that this worker can run.
+fn serve(
+    agents: &Agents,
+    settings: &Settings,
+    tasks: &Tasks,
+    supervisor: Option<&PathBuf>,
+    outside: &Outside,
+) -> Result<HashMap<String, Served>, StartError> {
+    let mut served = HashMap::new();
+    for config in agents.all() {
+        let agent = match build_agent(config, tasks, settings.worker.slots.get(), supervisor, outside) {
+            Ok(agent) => agent,
+            Err(error) if settings.worker.pools.contains(&config.pool) => return Err(error),
+            // Its credentials are where its workers are.
+            Err(_not_here) => continue,
+        };
+        let profile = Arc::new(config.profile.clone());
+        served.insert(config.name.clone(), Served { agent, profile });
+    }
+    Ok(served)
+}
+
+fn build_agent(
+    agent: &AgentConfig,
+    tasks: &Tasks,
+    slots: usize,
+    supervisor: Option<&PathBuf>,
+    outside: &Outside,
+) -> Result<Arc<dyn Agent>, StartError> {
+    Ok(match agent.kind {
         AgentKind::Demo => Arc::new(Demo),
         AgentKind::Process => {
             // A table of this kind always says how.
@@ -390,5 +428,15 @@ fn build_agent(agent: &AgentConfig, tasks: &Tasks, slots: usize, supervisor: Opt
                 .unwrap_or_else(|| ProcessConfig::of_command(Vec::new()));
             Arc::new(Process::new(config, supervisor.cloned(), tasks, slots))
         }
-    }
+        AgentKind::OpenAi => {
+            let failed = |error| StartError::Agent(agent.name.clone(), error);
+            let config = agent
+                .openai
+                .clone()
+                .ok_or(openai::StartError::NoEndpoint)
+                .map_err(failed)?;
+            let model = OpenAi::new(&agent.name, config, &outside.egress, outside.models.clone());
+            Arc::new(model.map_err(failed)?)
+        }
+    })
 }

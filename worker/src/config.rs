@@ -7,7 +7,7 @@ use clap::Parser;
 use relevo_shared::agents::{AgentConfig, Agents};
 use relevo_shared::platform::config::{ConfigErrors, EXIT_CONFIG, Loader, Settings, process_env};
 
-use crate::agent::process;
+use crate::agent::{openai, process};
 
 /// Runs agents for a Relevo cluster: takes turns from Redis, streams back what the agents say.
 #[derive(Debug, Clone, Default, Parser)]
@@ -81,6 +81,7 @@ impl Config {
 pub fn check_agents<'a>(agents: impl IntoIterator<Item = &'a AgentConfig>, errors: &mut ConfigErrors) {
     for agent in agents {
         process::check(agent, errors);
+        openai::check(agent, errors);
     }
 }
 

@@ -20,6 +20,7 @@ mod fixture;
 mod kills;
 mod load;
 mod lost;
+mod models;
 mod nodes;
 mod points;
 mod repeats;

@@ -3,7 +3,7 @@
 use toml::{Table, Value};
 
 use super::profile::{GENERIC, Profile};
-use super::{AgentConfig, AgentKind, Agents, DEFAULT_POOL, Profiles, SkillConfig, process};
+use super::{AgentConfig, AgentKind, Agents, DEFAULT_POOL, Profiles, SkillConfig, openai, process, upstream};
 use crate::domain::record::{BusyPolicy, CrashPolicy};
 use crate::platform::config::{ConfigError, ConfigErrors, Setting};
 
@@ -70,7 +70,8 @@ pub(super) fn agents(table: &Table, profiles: &Profiles, errors: &mut ConfigErro
 }
 
 fn agent(name: &str, profiles: &Profiles, reader: &mut Reader<'_>) -> AgentConfig {
-    let known: Vec<&str> = AGENT_KEYS.into_iter().chain(process::KEYS).collect();
+    let own = AgentKind::ALL.into_iter().flat_map(own_keys);
+    let known: Vec<&str> = AGENT_KEYS.into_iter().chain(own).collect();
     reader.refuse_unknown(&known);
     let named = kind(reader);
     let kind = named.unwrap_or(AgentKind::Demo);
@@ -84,7 +85,7 @@ fn agent(name: &str, profiles: &Profiles, reader: &mut Reader<'_>) -> AgentConfi
         }
     };
     let wanted = reader.text("profile").unwrap_or_else(|| GENERIC.to_owned());
-    let profile = profiles.get(&wanted).unwrap_or_else(|| {
+    let mut profile = profiles.get(&wanted).unwrap_or_else(|| {
         let rule = format!("is no profile: {} or a table [profiles.{wanted}]", profiles.names());
         reader.wrong("profile", &wanted, &rule);
         Profile::generic()
@@ -100,14 +101,20 @@ fn agent(name: &str, profiles: &Profiles, reader: &mut Reader<'_>) -> AgentConfi
         reader.wrong("pool", &pool, "must be 1 to 32 of a-z, 0-9, _ and -");
     }
     let skills = skills(reader);
-    let process = match named {
-        Some(AgentKind::Process) => Some(process::process(reader)),
-        Some(AgentKind::Demo) => {
-            reader.refuse_present(&process::KEYS, AgentKind::Process);
-            None
-        }
-        None => None,
+    if let Some(kind) = named {
+        reader.refuse_foreign(kind);
+    }
+    let process = (named == Some(AgentKind::Process)).then(|| process::process(reader));
+    let openai = if named == Some(AgentKind::OpenAi) {
+        openai::openai(reader)
+    } else {
+        None
     };
+    if let Some(openai) = openai.as_ref().filter(|_| profile.name == GENERIC) {
+        // What no model can be shown is refused by the gateway, before there is a task.
+        profile.input_modes = openai.input_modes();
+        profile.output_modes = vec!["text/plain".to_owned()];
+    }
     AgentConfig {
         name: name.to_owned(),
         kind,
@@ -121,8 +128,22 @@ fn agent(name: &str, profiles: &Profiles, reader: &mut Reader<'_>) -> AgentConfi
         skills,
         profile,
         process,
+        openai,
     }
     .with_a_skill()
+}
+
+/// The keys that tables of this kind have beside those of every agent.
+fn own_keys(kind: AgentKind) -> Vec<&'static str> {
+    match kind {
+        AgentKind::Demo => Vec::new(),
+        AgentKind::Process => process::KEYS.to_vec(),
+        AgentKind::OpenAi => [&upstream::KEYS[..], &openai::KEYS[..]].concat(),
+    }
+}
+
+fn quoted(kind: AgentKind) -> String {
+    format!("\"{}\"", kind.as_str())
 }
 
 fn busy(reader: &mut Reader<'_>) -> BusyPolicy {
@@ -142,7 +163,7 @@ fn kind(reader: &mut Reader<'_>) -> Option<AgentKind> {
         .as_deref()
         .and_then(|text| AgentKind::ALL.into_iter().find(|kind| kind.as_str() == text));
     if known.is_none() {
-        let kinds = AgentKind::ALL.map(|kind| format!("\"{}\"", kind.as_str())).join(", ");
+        let kinds = AgentKind::ALL.map(quoted).join(", ");
         match text {
             Some(text) => reader.wrong("kind", &text, &format!("must be one of {kinds}")),
             None => reader.refuse("kind", &format!("is missing: one of {kinds}")),
@@ -225,10 +246,21 @@ impl Reader<'_> {
         }
     }
 
-    /// Refuses keys of another kind of agent.
-    fn refuse_present(&mut self, keys: &[&str], kind: AgentKind) {
-        for key in keys.iter().filter(|key| self.table.contains_key(**key)) {
-            self.refuse(key, &format!("belongs to kind = \"{}\"", kind.as_str()));
+    /// Refuses keys that only other kinds of agents have.
+    fn refuse_foreign(&mut self, kind: AgentKind) {
+        for key in self.table.keys() {
+            let has = |kind: AgentKind| own_keys(kind).contains(&key.as_str());
+            let kinds: Vec<String> = AgentKind::ALL
+                .into_iter()
+                .filter(|kind| has(*kind))
+                .map(quoted)
+                .collect();
+            if !kinds.is_empty() && !has(kind) {
+                self.errors.refuse(
+                    format!("{}.{key}", self.path),
+                    format!("belongs to kind = {}", kinds.join(" or ")),
+                );
+            }
         }
     }
 

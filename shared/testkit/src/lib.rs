@@ -14,6 +14,7 @@
     reason = "fixtures fail the test by panicking"
 )]
 
+pub mod chat_model;
 mod child;
 pub mod docs;
 pub mod fault_proxy;

@@ -22,16 +22,13 @@ use relevo_shared::domain::record::CrashPolicy;
 use relevo_shared::platform::tasks::Tasks;
 use relevo_shared::store::StoreError;
 
-use super::{Agent, CancelToken, Ending, EventSink, Outcome, Running, StopReason, Turn};
-use crate::runner::write::back_off;
+use super::ending::{failed, stopped, until_read};
+use super::{Agent, CancelToken, EventSink, Outcome, Running, StopReason, Turn};
 use child::{Child, SLACK, start};
 pub(crate) use env::check;
 use keep::Kept;
 use talk::{Talk, Verdict};
 use wire::{Past, Said};
-
-/// How much of an `error` line's text is shown.
-const LONGEST_ERROR: usize = 4 << 10;
 
 /// Runs turns in processes.
 #[derive(Debug)]
@@ -56,13 +53,13 @@ impl Process {
     }
 
     async fn turn(&self, turn: Turn, sink: &EventSink, cancel: &CancelToken) -> Outcome {
-        let line = match past(&turn, cancel).await {
+        let line = match until_read(&turn, cancel, || read_past(&turn)).await {
             Ok(past) => wire::turn(&turn, &past),
             Err(outcome) => return outcome,
         };
         let line = match line {
             Ok(line) => line,
-            Err(text) => return failed(&turn, &text),
+            Err(text) => return failed(&turn.record, &text),
         };
         let mut child = match self.child(&turn).await {
             // Dropped, a kept one too, when the turn must stop before it began.
@@ -174,27 +171,6 @@ impl Agent for Process {
     }
 }
 
-/// What was before the turn, as soon as Redis says it. One that refuses is asked until the turn must stop: that is not the agent's
-/// doing.
-async fn past(turn: &Turn, cancel: &CancelToken) -> Result<Past, Outcome> {
-    let mut tries = 0;
-    loop {
-        match read_past(turn).await {
-            Ok(past) => return Ok(past),
-            Err(error @ (StoreError::Refused { .. } | StoreError::Corrupt { .. })) => {
-                return Err(Outcome::Crashed(error.to_string()));
-            }
-            Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, turn.id = %turn.record.turn, "the past cannot be read");
-                tokio::select! {
-                    () = back_off(tries) => tries += 1,
-                    _ = cancel.canceled() => return Err(stopped()),
-                }
-            }
-        }
-    }
-}
-
 async fn read_past(turn: &Turn) -> Result<Past, StoreError> {
     let (task, history) = turn.past().await?;
     let item = |bytes: &Vec<u8>| {
@@ -206,11 +182,6 @@ async fn read_past(turn: &Turn) -> Result<Past, StoreError> {
     Ok(Past { task, history, session })
 }
 
-/// What a run returns that was told to stop: nobody reads it.
-fn stopped() -> Outcome {
-    Outcome::Failed(FailReason::AgentError, "stopped".to_owned())
-}
-
 fn outcome(said: Said, turn: &Turn) -> Outcome {
     match said {
         Said::End(ending, message, metadata) => Outcome::Ended(ending, message, metadata),
@@ -218,15 +189,8 @@ fn outcome(said: Said, turn: &Turn) -> Outcome {
         Said::Error { text, retryable } if retryable && turn.record.policy == CrashPolicy::Restart => {
             Outcome::Crashed(text)
         }
-        Said::Error { text, .. } => failed(turn, &text),
+        Said::Error { text, .. } => failed(&turn.record, &text),
         // Never an end.
         Said::Status { .. } | Said::Artifact { .. } | Said::Session { .. } => stopped(),
     }
-}
-
-/// FAILED `agent_error`, with a text for the reader.
-fn failed(turn: &Turn, text: &str) -> Outcome {
-    let shown: String = text.chars().take(LONGEST_ERROR).collect();
-    let (message, metadata) = wire::error_end(&turn.record, &shown);
-    Outcome::Ended(Ending::Failed, Some(message), Some(metadata))
 }

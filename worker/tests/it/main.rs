@@ -9,6 +9,8 @@
 #![allow(missing_docs, unreachable_pub, reason = "test code")]
 
 mod fixture;
+mod model;
+mod model_trouble;
 mod process_crash;
 mod process_examples;
 mod process_harness;

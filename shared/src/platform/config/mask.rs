@@ -94,8 +94,11 @@ fn mask_value(name: &str, value: &toml::Value) -> toml::Value {
 
 fn names_credential(name: &str) -> bool {
     let name = name.to_ascii_lowercase().replace('-', "_");
-    // `api_key_env = "ANTHROPIC_API_KEY"` names where the credential is; it is not one.
-    !name.ends_with("_env") && !name.ends_with("_file") && CREDENTIAL_NAMES.iter().any(|part| name.contains(part))
+    // `api_key_env = "ANTHROPIC_API_KEY"` names where the credential is, `max_tokens` is a number; neither is one.
+    !name.starts_with("max_")
+        && !name.ends_with("_env")
+        && !name.ends_with("_file")
+        && CREDENTIAL_NAMES.iter().any(|part| name.contains(part))
 }
 
 #[cfg(test)]
@@ -127,6 +130,7 @@ mod tests {
             MY-Secret = ["hunter2"]
             [upstream]
             bearer = "hunter2"
+            max_tokens = 4711
             headers = { X-Team = "hunter2", X-Other = { env = "OTHER_KEY" } }
             "#,
         )
@@ -134,9 +138,16 @@ mod tests {
         let masked = toml::to_string(&mask_table(&table)).unwrap();
         assert!(!masked.contains("hunter2"), "{masked}");
         assert!(
-            ["THE_KEY", "--upstream", "to=me@example.com", "/etc/token", "OTHER_KEY"]
-                .iter()
-                .all(|shown| masked.contains(shown)),
+            [
+                "THE_KEY",
+                "--upstream",
+                "to=me@example.com",
+                "/etc/token",
+                "OTHER_KEY",
+                "4711"
+            ]
+            .iter()
+            .all(|shown| masked.contains(shown)),
             "{masked}"
         );
     }

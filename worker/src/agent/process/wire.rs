@@ -3,8 +3,6 @@
 use std::path::Path;
 
 use a2a::{Artifact, Message, Task, TaskState};
-use relevo_shared::domain::event::TURN;
-use relevo_shared::domain::reason::FailReason;
 use relevo_shared::domain::record::TurnRecord;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -284,13 +282,6 @@ fn checked(metadata: Option<Metadata>) -> Result<Option<Metadata>, String> {
         }
         _ => Ok(metadata.filter(|map| !map.is_empty())),
     }
-}
-
-/// The end that an `error` line is: its text for the reader, its reason for programs.
-pub(super) fn error_end(record: &TurnRecord, text: &str) -> (Message, Metadata) {
-    let message = relevo_shared::domain::event::agent_message(record, "failure", text);
-    let facts = json!({ "reason": FailReason::AgentError.as_str() });
-    (message, Metadata::from([(TURN.to_owned(), facts)]))
 }
 
 #[derive(Serialize)]

@@ -12,6 +12,7 @@ use relevo_shared::janitor::{GivenBack, Why, give_back};
 use relevo_shared::platform::shutdown::Phase;
 use relevo_shared::platform::{clock, entropy};
 use relevo_shared::store::{EmitReply, Retry};
+use serde_json::Value;
 
 use super::super::draft::Close;
 use super::super::sink::{Metadata, Output};
@@ -274,6 +275,10 @@ impl TurnRun {
 /// What the event of an answer without a task carries beside it.
 fn direct_metadata(metadata: Option<Metadata>) -> Metadata {
     let mut metadata = metadata.unwrap_or_default();
-    metadata.insert(TURN.to_owned(), direct_facts());
+    let mut facts = direct_facts();
+    if let (Value::Object(all), Some(Value::Object(own))) = (&mut facts, metadata.remove(TURN)) {
+        all.extend(own);
+    }
+    metadata.insert(TURN.to_owned(), facts);
     metadata
 }
