@@ -19,6 +19,9 @@ use crate::show::{First, Show};
 /// The key of metadata that agents of the reference server's profile read.
 const NAMESPACE: &str = "iac_code";
 
+/// The key of metadata that names a skill.
+const SKILL: &str = "urn:relevo:a2a:skill:v1";
+
 /// Sends a message to an agent and prints what it answers.
 #[derive(Debug, Args)]
 #[command(after_help = crate::exit::HELP)]
@@ -36,6 +39,9 @@ pub(crate) struct CallArgs {
     /// The task to go on with, one that waits for input
     #[arg(long, value_name = "ID")]
     task_id: Option<String>,
+    /// The skill of the agent card that it is for, by its id; without it the default agent answers
+    #[arg(long, value_name = "ID")]
+    skill: Option<String>,
     /// Metadata of the message: a JSON object
     #[arg(long, value_name = "JSON", value_parser = parse_metadata)]
     metadata: Option<Metadata>,
@@ -61,6 +67,13 @@ fn parse_metadata(text: &str) -> Result<Metadata, String> {
 /// What is said with the message beside its text.
 fn metadata(args: &CallArgs) -> Result<Option<Metadata>, Problem> {
     let mut metadata = args.metadata.clone().unwrap_or_default();
+    if let Some(id) = &args.skill
+        && metadata.insert(SKILL.to_owned(), json!({ "id": id })).is_some()
+    {
+        return Err(Problem::Usage(format!(
+            "--metadata: {SKILL} is --skill, which is there, too"
+        )));
+    }
     if let Some(dir) = &args.cwd {
         // The server has its own directories: this one counts only where it is named from here.
         let dir = if dir.is_relative() {

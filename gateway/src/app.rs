@@ -148,7 +148,7 @@ impl Config {
         let public = self.public_card(&credentials, listen, grpc.as_ref().map(|(_, address)| *address));
         let card = self.card(&public, listen);
         let services = Arc::new(Inner {
-            extensions: Extensions::of(&self.agents.default_agent().profile),
+            extensions: Extensions::of(self.agents.in_order().map(|agent| &agent.profile)),
             extended_card: credentials.are_required().then(|| extended_card(&self.agents, &public)),
             credentials,
             admission: Admission::new(self.settings.limits.clone()),

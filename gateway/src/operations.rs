@@ -14,10 +14,12 @@ mod held;
 mod keyed;
 mod list_tasks;
 mod push_config;
+mod route;
 mod send_message;
 mod stream_message;
 mod submit;
 mod subscribe_to_task;
+mod takes;
 mod wait;
 
 pub(crate) use cancel_task::cancel_task;

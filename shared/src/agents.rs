@@ -209,6 +209,19 @@ impl Agents {
         self.all.iter().find(|agent| agent.name == name)
     }
 
+    /// The agent that a skill belongs to; each is one by its own name, too. Of several that took it from a profile the default, else the
+    /// first.
+    pub fn of_skill(&self, id: &str) -> Option<&AgentConfig> {
+        let has = |agent: &&AgentConfig| agent.skills.iter().any(|skill| skill.id == id);
+        self.in_order().find(has).or_else(|| self.get(id))
+    }
+
+    /// The default one, then the others by name.
+    pub fn in_order(&self) -> impl Iterator<Item = &AgentConfig> {
+        let others = self.all.iter().enumerate().filter(|(place, _)| *place != self.default);
+        std::iter::once(self.default_agent()).chain(others.map(|(_, agent)| agent))
+    }
+
     /// The pools that serve them, each once.
     pub fn pools(&self) -> Vec<String> {
         let mut pools: Vec<String> = self.all.iter().map(|agent| agent.pool.clone()).collect();

@@ -218,6 +218,8 @@ fn metadata_directory_and_extensions_go_with_the_message() {
         metadata,
         "--cwd",
         "/srv/project",
+        "--skill",
+        "s",
     ];
     let extensions = [
         "--extension",
@@ -227,7 +229,8 @@ fn metadata_directory_and_extensions_go_with_the_message() {
     ];
     run(&[&words[..], &extensions[..]].concat()).with(0);
     let asked = &server.asked()[0];
-    let expected = json!({ "tone": "dry", "iac_code": { "thinking": { "enabled": true }, "cwd": "/srv/project" } });
+    let expected = json!({ "tone": "dry", "iac_code": { "thinking": { "enabled": true }, "cwd": "/srv/project" },
+        "urn:relevo:a2a:skill:v1": { "id": "s" } });
     assert_eq!(asked.body["params"]["message"]["metadata"], expected);
     assert_eq!(
         asked.header("a2a-extensions"),

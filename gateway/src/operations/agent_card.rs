@@ -8,7 +8,7 @@ use a2a::{
     HttpAuthSecurityScheme, SecurityRequirement, SecurityScheme,
 };
 use axum::http::HeaderName;
-use relevo_shared::agents::{AgentConfig, Agents, Profile};
+use relevo_shared::agents::{AgentConfig, Agents, Profile, SkillConfig};
 
 use super::extensions::OWN as OWN_EXTENSIONS;
 use crate::auth::Schemes;
@@ -31,13 +31,12 @@ pub(crate) fn agent_card(agents: &Agents, schemes: Schemes<'_>, url: &str, grpc:
         capabilities: AgentCapabilities {
             streaming: Some(true),
             push_notifications: Some(false),
-            extensions: Some(extensions(profile)),
+            extensions: Some(extensions(agents)),
             extended_agent_card: Some(security_schemes.is_some()),
         },
-        default_input_modes: profile.input_modes.clone(),
-        default_output_modes: profile.output_modes.clone(),
-        // What nobody can call is not offered: every message goes to the default agent.
-        skills: skills(default, false),
+        default_input_modes: of_all(agents, |profile| &profile.input_modes),
+        default_output_modes: of_all(agents, |profile| &profile.output_modes),
+        skills: skills(agents, false),
         provider: profile
             .organization
             .clone()
@@ -53,26 +52,48 @@ pub(crate) fn agent_card(agents: &Agents, schemes: Schemes<'_>, url: &str, grpc:
 /// What it says to callers with a credential: everything, and the skills that are only for them.
 pub(crate) fn extended_card(agents: &Agents, public: &AgentCard) -> AgentCard {
     AgentCard {
-        skills: skills(agents.default_agent(), true),
+        skills: skills(agents, true),
         ..public.clone()
     }
 }
 
-/// What the server speaks itself, then what the profile adds.
-fn extensions(profile: &Profile) -> Vec<AgentExtension> {
-    let own = OWN_EXTENSIONS.iter().map(|(uri, description)| AgentExtension {
-        uri: (*uri).to_owned(),
-        description: Some((*description).to_owned()),
-        required: None,
-        params: None,
-    });
-    let added = profile.extensions.iter().map(|extension| AgentExtension {
-        uri: extension.uri.clone(),
-        description: Some(extension.description.clone()).filter(|text| !text.is_empty()),
-        required: extension.required.then_some(true),
-        params: (!extension.params.is_empty()).then(|| extension.params.clone().into_iter().collect()),
-    });
-    own.chain(added).collect()
+/// What the profiles of all agents list, each once, the default agent's first.
+fn of_all(agents: &Agents, list: impl Fn(&Profile) -> &Vec<String>) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    for mode in agents.in_order().flat_map(|agent| list(&agent.profile)) {
+        if !all.contains(mode) {
+            all.push(mode.clone());
+        }
+    }
+    all
+}
+
+/// What the server speaks itself, then what the profiles add. What a profile requires is required of messages for its agents: the card
+/// says so of the default one, which every message is for that names no skill.
+fn extensions(agents: &Agents) -> Vec<AgentExtension> {
+    let mut all: Vec<AgentExtension> = OWN_EXTENSIONS
+        .iter()
+        .map(|(uri, description)| AgentExtension {
+            uri: (*uri).to_owned(),
+            description: Some((*description).to_owned()),
+            required: None,
+            params: None,
+        })
+        .collect();
+    for (place, agent) in agents.in_order().enumerate() {
+        for extension in &agent.profile.extensions {
+            if all.iter().any(|known| known.uri == extension.uri) {
+                continue;
+            }
+            all.push(AgentExtension {
+                uri: extension.uri.clone(),
+                description: Some(extension.description.clone()).filter(|text| !text.is_empty()),
+                required: (place == 0 && extension.required).then_some(true),
+                params: (!extension.params.is_empty()).then(|| extension.params.clone().into_iter().collect()),
+            });
+        }
+    }
+    all
 }
 
 type Security = (
@@ -112,24 +133,37 @@ fn security(schemes: Schemes<'_>) -> Security {
     (Some(all.into_iter().collect()), Some(requirements))
 }
 
-fn skills(agent: &AgentConfig, extended: bool) -> Vec<AgentSkill> {
-    let shown = agent.skills.iter().filter(|skill| extended || !skill.extended);
-    shown
-        .map(|skill| AgentSkill {
-            id: skill.id.clone(),
-            name: skill.name.clone(),
-            description: skill.description.clone(),
-            tags: if skill.tags.is_empty() {
-                vec![agent.name.clone()]
-            } else {
-                skill.tags.clone()
-            },
-            examples: (!skill.examples.is_empty()).then(|| skill.examples.clone()),
-            input_modes: None,
-            output_modes: None,
-            security_requirements: None,
-        })
-        .collect()
+/// The skills of all agents, the default one's first. One that two agents took from the same profile is the first's.
+fn skills(agents: &Agents, extended: bool) -> Vec<AgentSkill> {
+    let several = agents.all().len() > 1;
+    let mut all: Vec<AgentSkill> = Vec::new();
+    for agent in agents.in_order() {
+        for skill in agent.skills.iter().filter(|skill| extended || !skill.extended) {
+            if !all.iter().any(|known| known.id == skill.id) {
+                all.push(shown(agent, skill, several));
+            }
+        }
+    }
+    all
+}
+
+fn shown(agent: &AgentConfig, skill: &SkillConfig, several: bool) -> AgentSkill {
+    let modes = |modes: &[String]| several.then(|| modes.to_vec());
+    AgentSkill {
+        id: skill.id.clone(),
+        name: skill.name.clone(),
+        description: skill.description.clone(),
+        tags: if skill.tags.is_empty() {
+            vec![agent.name.clone()]
+        } else {
+            skill.tags.clone()
+        },
+        examples: (!skill.examples.is_empty()).then(|| skill.examples.clone()),
+        // The card's own are those of all agents together.
+        input_modes: modes(&agent.profile.input_modes),
+        output_modes: modes(&agent.profile.output_modes),
+        security_requirements: None,
+    }
 }
 
 /// The address that clients on this machine reach a listener at.
@@ -222,7 +256,7 @@ mod tests {
             .flatten()
             .map(|e| e.uri.as_str())
             .collect();
-        assert_eq!(uris[..3], OWN_EXTENSIONS.map(|(uri, _)| uri));
+        assert_eq!(uris[..4], OWN_EXTENSIONS.map(|(uri, _)| uri));
         assert!(uris.contains(&"urn:iac-code:a2a:artifact-metadata:v1"));
     }
 

@@ -13,8 +13,11 @@ use crate::error::ApiError;
 /// `metadata` under it may carry a message's idempotency key.
 pub(crate) const IDEMPOTENCY: &str = "urn:relevo:a2a:idempotency:v1";
 
+/// `metadata` under it may name the skill that a message is for.
+pub(crate) const SKILL: &str = "urn:relevo:a2a:skill:v1";
+
 /// What the server itself speaks, whatever the agent: URI and meaning.
-pub(crate) const OWN: [(&str, &str); 3] = [
+pub(crate) const OWN: [(&str, &str); 4] = [
     (
         RESUME,
         "Positions of events: a stream resumes exactly where it broke off (Last-Event-ID), attempts that were void and gaps are marked.",
@@ -27,6 +30,10 @@ pub(crate) const OWN: [(&str, &str); 3] = [
         TURN,
         "Why a turn failed, whether it still runs, whether its cancel was requested.",
     ),
+    (
+        SKILL,
+        "Which skill of this card a message is for: `id` in its metadata under this URI.",
+    ),
 ];
 
 /// The extensions of a deployment.
@@ -37,18 +44,22 @@ pub(crate) struct Extensions {
 }
 
 impl Extensions {
-    /// Ours and those of the profile.
-    pub(crate) fn of(profile: &Profile) -> Self {
-        let own = OWN.iter().map(|(uri, _)| Arc::from(*uri));
-        let added = profile
-            .extensions
-            .iter()
-            .map(|extension| Arc::from(extension.uri.as_str()));
-        let required = profile.extensions.iter().filter(|extension| extension.required);
-        Self {
-            spoken: own.chain(added).collect(),
-            required: required.map(|extension| Arc::from(extension.uri.as_str())).collect(),
+    /// Ours and those of the profiles; of them only those of the first are required of every request.
+    pub(crate) fn of<'a>(profiles: impl IntoIterator<Item = &'a Profile>) -> Self {
+        let mut spoken: Vec<Arc<str>> = OWN.iter().map(|(uri, _)| Arc::from(*uri)).collect();
+        let mut required = Vec::new();
+        for (place, profile) in profiles.into_iter().enumerate() {
+            for extension in &profile.extensions {
+                let uri: Arc<str> = Arc::from(extension.uri.as_str());
+                if place == 0 && extension.required {
+                    required.push(Arc::clone(&uri));
+                }
+                if !spoken.contains(&uri) {
+                    spoken.push(uri);
+                }
+            }
         }
+        Self { spoken, required }
     }
 
     /// Those of the listed ones that are spoken, each once, in the order of the card.
@@ -64,6 +75,15 @@ impl Extensions {
             Some(missing) => Err(ApiError::ExtensionRequired(Arc::clone(missing))),
             None => Ok(()),
         }
+    }
+}
+
+/// Refuses a message for an agent whose profile requires what the request has not switched on.
+pub(super) fn check_agent(profile: &Profile, active: &Active) -> Result<(), ApiError> {
+    let mut required = profile.extensions.iter().filter(|extension| extension.required);
+    match required.find(|extension| !active.contains(&extension.uri)) {
+        Some(missing) => Err(ApiError::ExtensionRequired(Arc::from(missing.uri.as_str()))),
+        None => Ok(()),
     }
 }
 
@@ -107,7 +127,7 @@ mod tests {
 
     #[test]
     fn what_is_spoken_becomes_active_once_and_the_rest_does_not_matter() {
-        let extensions = Extensions::of(&profile());
+        let extensions = Extensions::of([&profile()]);
         let active = extensions.activate(["urn:x:v1", "urn:y:v1", RESUME, RESUME, "urn:x:v2"].into_iter());
         assert_eq!(active.listed().unwrap(), format!("{RESUME}, urn:x:v1"));
         assert!(active.contains(RESUME) && !active.contains(TURN));
@@ -116,10 +136,20 @@ mod tests {
 
     #[test]
     fn what_is_required_must_be_active() {
-        let extensions = Extensions::of(&profile());
+        let extensions = Extensions::of([&profile()]);
         assert!(extensions.check(&extensions.activate(["urn:x:v1"].into_iter())).is_ok());
         let error = extensions.check(&Active::default()).unwrap_err();
         assert!(matches!(error, ApiError::ExtensionRequired(uri) if &*uri == "urn:x:v1"));
-        assert!(Extensions::of(&Profile::generic()).check(&Active::default()).is_ok());
+        assert!(Extensions::of([&Profile::generic()]).check(&Active::default()).is_ok());
+    }
+
+    #[test]
+    fn what_another_agent_requires_is_required_of_its_messages_only() {
+        let extensions = Extensions::of([&Profile::generic(), &profile(), &profile()]);
+        assert!(extensions.check(&Active::default()).is_ok());
+        assert!(check_agent(&profile(), &Active::default()).is_err());
+        let active = extensions.activate(["urn:x:v1"].into_iter());
+        assert_eq!(active.uris(), ["urn:x:v1"]);
+        assert!(check_agent(&profile(), &active).is_ok());
     }
 }

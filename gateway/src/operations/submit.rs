@@ -3,9 +3,9 @@
 //! ORDER: choose the ids, listen, then submit. So nothing that follows can be missed, and an unknown outcome is resolved
 //! by sending the same submit again: it has one effect, whoever sends it.
 
-use a2a::{Message, PartContent, StreamResponse, Task, TaskState, TaskStatus};
+use a2a::{Message, StreamResponse, Task, TaskState, TaskStatus};
 use bytes::Bytes;
-use relevo_shared::agents::Profile;
+use relevo_shared::agents::AgentConfig;
 use relevo_shared::domain::event::{self, Event, timestamp};
 use relevo_shared::domain::fold::Fold;
 use relevo_shared::domain::record::{TurnRecord, VERSION};
@@ -15,7 +15,8 @@ use relevo_shared::platform::entropy;
 use relevo_shared::store::{HistoryLength, Reservation, StoreError, StoredTask, Submit, Submitted, millis};
 
 use super::held::Waiting;
-use super::{answer, busy, keyed, read_visible, until_answered};
+use super::takes::takes;
+use super::{answer, busy, keyed, read_visible, route, until_answered};
 use crate::auth::Principal;
 use crate::error::ApiError;
 use crate::hub::{Listener, Want};
@@ -92,7 +93,6 @@ pub(super) async fn submit(
     if request.inline_push {
         return Err(ApiError::PushNotSupported);
     }
-    check_media_types(&services.agents.default_agent().profile, &request.message)?;
     for id in request.message.reference_task_ids.iter().flatten() {
         read_visible(services, principal, id, HistoryLength::Latest(0), call.deadline).await?;
     }
@@ -100,27 +100,6 @@ pub(super) async fn submit(
         Some(_) => follow_up(services, principal, call, request, want).await,
         None => new_task(services, principal, call, request, want).await,
     }
-}
-
-/// Refuses parts of a type that the card does not list. What a text or JSON is by its form needs no type; what bytes are, nobody
-/// knows.
-fn check_media_types(profile: &Profile, message: &Message) -> Result<(), ApiError> {
-    for (place, part) in message.parts.iter().enumerate() {
-        let implied = match part.content {
-            PartContent::Text(_) => "text/plain",
-            PartContent::Data(_) => "application/json",
-            PartContent::Raw(_) | PartContent::Url(_) => "",
-        };
-        let given = part.media_type.as_deref().filter(|text| !text.trim().is_empty());
-        let found = given.unwrap_or(implied);
-        if !profile.takes(found) {
-            return Err(ApiError::ContentType(
-                format!("message.parts[{place}].mediaType"),
-                found.to_owned(),
-            ));
-        }
-    }
-    Ok(())
 }
 
 /// What a message asks for.
@@ -156,6 +135,8 @@ async fn new_task(
     request: SendMessage,
     want: Option<Want>,
 ) -> Result<Sent, ApiError> {
+    let agent = route::begins(&services.agents, &request)?;
+    takes(agent, call, &request.message)?;
     admit_unkeyed(services, principal, call, New::Turn).await?;
     let now = services.clock.now();
     let context_id = request
@@ -180,10 +161,10 @@ async fn new_task(
         remember: keyed::remember(services, call),
     };
     // Who does not wait gets a task.
-    let direct = want.is_some() && services.agents.default_agent().direct;
+    let direct = want.is_some() && agent.direct;
     let record = TurnRecord {
         direct,
-        ..record(services, principal, call, request, place)
+        ..record(services, agent, principal, call, request, place)
     }
     .versioned();
     let first = event::submitted(&record, now);
@@ -258,6 +239,8 @@ async fn follow_up(
         if call.idempotency_key.is_none() && stored.terminal {
             return Err(ApiError::Unsupported(TERMINAL));
         }
+        let agent = route::goes_on(&services.agents, &request, &stored.agent)?;
+        takes(agent, call, &request.message)?;
         if stored.suspended {
             match answer::answer(services, principal, call, &request, &stored, want).await? {
                 Some(sent) => return Ok(sent),
@@ -283,7 +266,7 @@ async fn follow_up(
             now,
             remember: keyed::remember(services, call),
         };
-        let record = record(services, principal, call, request.clone(), place).versioned();
+        let record = record(services, agent, principal, call, request.clone(), place).versioned();
         let first = event::submitted(&record, now);
         let nonce = Nonce(entropy::u64());
         let at = stored.last.after(1, nonce);
@@ -333,8 +316,14 @@ struct Place {
     remember: u64,
 }
 
-fn record(services: &Inner, principal: &Principal, call: &Call, request: SendMessage, place: Place) -> TurnRecord {
-    let agent = services.agents.default_agent();
+fn record(
+    services: &Inner,
+    agent: &AgentConfig,
+    principal: &Principal,
+    call: &Call,
+    request: SendMessage,
+    place: Place,
+) -> TurnRecord {
     let turn = &services.settings.turn;
     let mut message = request.message;
     message.context_id = Some(place.context_id.clone());

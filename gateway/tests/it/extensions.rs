@@ -37,7 +37,7 @@ async fn what_is_declared_and_listed_is_active_and_told_back() {
         .unwrap();
     let declared = card["capabilities"]["extensions"].as_array().unwrap();
     let uris: Vec<&str> = declared.iter().map(|e| e["uri"].as_str().unwrap()).collect();
-    assert_eq!(uris, [RESUME, IDEMPOTENCY, TURN]);
+    assert_eq!(uris, [RESUME, IDEMPOTENCY, TURN, "urn:relevo:a2a:skill:v1"]);
 
     let listed = format!("urn:x,{TURN} , {RESUME},{RESUME}");
     let expected = format!("{RESUME}, {TURN}");

@@ -43,6 +43,7 @@ mod owners;
 mod process;
 mod rest;
 mod resume;
+mod routing;
 mod schema;
 mod seed;
 mod send;

@@ -51,6 +51,7 @@ pub(super) fn agents(table: &Table, profiles: &Profiles, errors: &mut ConfigErro
         }
         all.push(agent(name, profiles, &mut reader));
     }
+    refuse_shared_skills(table, &all, errors);
     if all.is_empty() {
         return Agents::default();
     }
@@ -67,6 +68,31 @@ pub(super) fn agents(table: &Table, profiles: &Profiles, errors: &mut ConfigErro
         }
     };
     Agents { all, default }
+}
+
+/// A skill that an agent lists itself is how messages name it: no other may list it, or be called like it.
+fn refuse_shared_skills(tables: &Table, all: &[AgentConfig], errors: &mut ConfigErrors) {
+    let listed = |agent: &&AgentConfig| {
+        tables
+            .get(&agent.name)
+            .is_some_and(|table| table.get("skills").is_some())
+    };
+    let mut owners: Vec<(&str, &str)> = all
+        .iter()
+        .map(|agent| (agent.name.as_str(), agent.name.as_str()))
+        .collect();
+    for agent in all.iter().filter(listed) {
+        for skill in &agent.skills {
+            match owners.iter().find(|(id, _)| *id == skill.id) {
+                Some((_, owner)) if *owner != agent.name => {
+                    let rule = format!("the skill `{}` is that of the agent `{owner}`, too", skill.id);
+                    errors.refuse(format!("agents.{}.skills", agent.name), rule);
+                }
+                Some(_) => {}
+                None => owners.push((&skill.id, &agent.name)),
+            }
+        }
+    }
 }
 
 fn agent(name: &str, profiles: &Profiles, reader: &mut Reader<'_>) -> AgentConfig {
@@ -344,6 +370,35 @@ mod tests {
         assert_eq!(agents.default_agent().name, "demo");
         assert_eq!(agents.default_agent().policy, CrashPolicy::Restart);
         assert_eq!(agents.pools(), ["default"]);
+    }
+
+    #[test]
+    fn a_skill_belongs_to_one_agent() {
+        let (_, errors) = read(
+            "[a]\nkind = \"demo\"\ndefault = true\n[[a.skills]]\nid = \"x\"\ndescription = \"X.\"\n\
+             [b]\nkind = \"demo\"\n[[b.skills]]\nid = \"x\"\ndescription = \"X.\"\n[[b.skills]]\nid = \"a\"\ndescription = \"A.\"\n\
+             [[b.skills]]\nid = \"b\"\ndescription = \"Itself.\"\n",
+        );
+        assert_eq!(
+            errors,
+            [
+                "agents.b.skills: the skill `x` is that of the agent `a`, too",
+                "agents.b.skills: the skill `a` is that of the agent `a`, too"
+            ]
+        );
+    }
+
+    #[test]
+    fn skills_of_a_profile_are_the_default_agents_and_names_are_skills() {
+        let (agents, errors) = read(
+            "[a]\nkind = \"demo\"\nprofile = \"iac-code\"\n[b]\nkind = \"demo\"\nprofile = \"iac-code\"\ndefault = true\n",
+        );
+        assert_eq!(errors, Vec::<String>::new());
+        let of = |id: &str| agents.of_skill(id).map(|agent| agent.name.as_str());
+        assert_eq!(
+            (of("iac_review"), of("a"), of("b"), of("c")),
+            (Some("b"), Some("a"), Some("b"), None)
+        );
     }
 
     #[test]

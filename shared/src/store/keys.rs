@@ -273,7 +273,7 @@ pub fn documented() -> Vec<KeyDoc> {
         doc(
             "task:<id>",
             "hash",
-            "`scope`, `ctx`, `cid` context id, `state`, `last` journal id, `cr`/`up` created and status time, `n` turn number, `live` turn, `k` class of the last end, `i` while its turn is suspended, `snap`/`snapc` snapshot and its entry, `base`/`basec` the same at the turn's start, `hid` while nobody may see it (`1`), or ever (`2`)",
+            "`scope`, `ctx`, `cid` context id, `state`, `last` journal id, `cr`/`up` created and status time, `n` turn number, `live` turn, `k` class of the last end, `i` while its turn is suspended, `snap`/`snapc` snapshot and its entry, `base`/`basec` the same at the turn's start, `hid` while nobody may see it (`1`), or ever (`2`), `a` its agent",
             "in `retain`",
         ),
         doc(

@@ -74,6 +74,8 @@ pub struct StoredTask {
     pub history: Vec<Message>,
     /// Who may see it.
     pub shown: Shown,
+    /// The agent that it was given to; empty for one that was stored by an earlier version, or refused.
+    pub agent: String,
 }
 
 /// Whether a task is there for clients.
@@ -159,8 +161,12 @@ impl Store {
             "1" => Shown::NotYet,
             _ => Shown::Never,
         };
+        let agent = reply.text()?;
         let folded = self.fold(task, &head, entries).await?;
-        Ok(Some(head.into_task(task, folded, history, shown)))
+        Ok(Some(StoredTask {
+            agent,
+            ..head.into_task(task, folded, history, shown)
+        }))
     }
 
     async fn fold(&self, task: TaskId, head: &Head, mut entries: Vec<Entry>) -> Result<Folded, ReadError> {
@@ -312,6 +318,7 @@ impl Head {
             folded,
             history,
             shown,
+            agent: String::new(),
         }
     }
 }

@@ -174,7 +174,8 @@ impl Store {
             .number(record.queue_age.saturating_add(1))
             .push(record.deadline.map(|at| at.to_string()).unwrap_or_default())
             .push(submit.interrupt.map(|all| all.live.to_string()).unwrap_or_default())
-            .flag(record.direct && record.new_task);
+            .flag(record.direct && record.new_task)
+            .push(&record.agent);
         history_args(&mut args, submit.history)?;
         args.number(1)
             .push(submit.first.bytes())

@@ -5,7 +5,7 @@
 --         10 prev ('' = the turn creates its task), 11 stamp, 12 state, 13 Redis ms at which it is worth nothing any more,
 --         14 most turns of the scope in this partition (0 = any), 15 how many may wait behind the live turn, 16 how long it may
 --         be queued then (ms), 17 its deadline or '', 18 live turn to interrupt or '', 19 '1' = nobody sees the
---         task until something shows it, 20 count of history items, then the items, then 1, the first event, its class letter, then count of turns to withdraw, then what
+--         task until something shows it, 20 agent, 21 count of history items, then the items, then 1, the first event, its class letter, then count of turns to withdraw, then what
 --         lib/withdraw.lua wants of each
 -- DERIVES turn:<id> ctx:<ctx> wait:<ctx> waiting task:<id> hist:<id> ev:<id> turns:<pool> q:<scope> due idx:* retain ch:<task> ctl
 -- RETURNS OK first number now place | DUPLICATE first number now place | BUSY turn | WORKING | TERMINAL | NOT_FOUND | RETRY
@@ -34,8 +34,8 @@ else
     return { 'RETRY' }
   end
 end
-local items = tonumber(ARGV[20])
-local at = 21 + items
+local items = tonumber(ARGV[21])
+local at = 22 + items
 local live, place, withdrawn = redis.call('HMGET', ctx_key, 'turn', 'tok', 'cancel', 'w'), 0, {}
 local alone = not live[1] or live[1] == ''
 local busy = not alone or live[4] -- a line that has lost its live turn goes on first
@@ -69,12 +69,12 @@ local after = prev == '' and '0-0' or prev
 local number = prev == '' and 1 or tonumber(t[4]) + 1
 ARGV[at + 2] = int(number) .. '.' .. ARGV[at + 2]
 if items > 0 then
-  redis.call('RPUSH', P .. 'hist:' .. task, unpack(ARGV, 21, 20 + items))
+  redis.call('RPUSH', P .. 'hist:' .. task, unpack(ARGV, 22, 21 + items))
 end
 local first = append(task, after, nonce, at)
 if prev == '' then
   redis.call('HSET', task_key, 'scope', scope, 'ctx', ctx, 'cid', context_id, 'state', state, 'last', first,
-    'cr', stamp, 'up', stamp, 'n', int(number), 'live', turn, 'k', 'n')
+    'cr', stamp, 'up', stamp, 'n', int(number), 'live', turn, 'k', 'n', 'a', ARGV[20])
 else
   redis.call('HSET', task_key, 'state', state, 'last', first, 'up', stamp, 'n', int(number), 'live', turn, 'k', 'n')
 end
