@@ -10,12 +10,13 @@ mod watch;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use a2a::AgentCard;
 use futures_util::FutureExt as _;
 use relevo_shared::janitor::{Janitor, JanitorMetrics, JanitorSettings};
 use relevo_shared::platform::admin::Admin;
+use relevo_shared::platform::clock;
 use relevo_shared::platform::config::{ConfigErrors, GATEWAY_ADMIN};
 use relevo_shared::platform::listen::{BindError, bind};
 use relevo_shared::platform::metrics::{MetricsError, Registry};
@@ -213,7 +214,14 @@ impl Config {
     fn card(&self, public: &AgentCard, listen: SocketAddr) -> Card {
         let url = self.url(listen);
         let old = self.settings.gateway.a2a_0_3.then_some(url.as_str());
-        Card::new(public, old, self.settings.auth.card, &self.settings.auth.api_key_header)
+        let since = UNIX_EPOCH + Duration::from_millis(clock::now_ms());
+        Card::new(
+            public,
+            old,
+            self.settings.auth.card,
+            &self.settings.auth.api_key_header,
+            since,
+        )
     }
 
     fn registry(&self) -> Result<Registry, MetricsError> {

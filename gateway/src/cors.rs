@@ -9,22 +9,24 @@ use tower_http::cors::{AllowOrigin, Any, CorsLayer};
 const MAX_AGE: Duration = Duration::from_mins(10);
 
 /// What pages may send.
-const SENT: [HeaderName; 8] = [
+const SENT: [HeaderName; 9] = [
     ACCEPT,
     AUTHORIZATION,
     CONTENT_TYPE,
     HeaderName::from_static("a2a-version"),
     HeaderName::from_static("a2a-extensions"),
+    HeaderName::from_static("x-a2a-extensions"),
     HeaderName::from_static("idempotency-key"),
     HeaderName::from_static("last-event-id"),
     HeaderName::from_static("traceparent"),
 ];
 /// What pages may read beside what they always may.
-const READ: [HeaderName; 4] = [
+const READ: [HeaderName; 5] = [
     ETAG,
     RETRY_AFTER,
     WWW_AUTHENTICATE,
     HeaderName::from_static("a2a-extensions"),
+    HeaderName::from_static("x-a2a-extensions"),
 ];
 
 /// What pages may send; `key` is the header of API keys.

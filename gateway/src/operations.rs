@@ -13,6 +13,7 @@ mod get_task;
 mod held;
 mod keyed;
 mod list_tasks;
+mod opening;
 mod push_config;
 mod route;
 mod send_message;

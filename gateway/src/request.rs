@@ -14,7 +14,7 @@ mod timestamp;
 
 pub(crate) use message::SendMessage;
 pub(crate) use reader::Violation;
-pub(crate) use reader::{Path, Violations, too_deep};
+pub(crate) use reader::{Path, Violations, too_deep, whole};
 pub(crate) use secrets::SecretKeys;
 pub(crate) use tasks::{CancelTask, ExtendedCard, GetTask, ListTasks, PushConfig, SubscribeToTask};
 

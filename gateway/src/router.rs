@@ -11,7 +11,7 @@
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::State;
+use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, Response};
 use axum::routing::{get, post};
 use tokio::time::Instant;
@@ -69,14 +69,14 @@ pub(crate) fn router(services: Services, card: Card) -> Router {
     .merge(cards)
 }
 
-async fn serve_card(State(state): State<CardState>, headers: HeaderMap) -> Response<Body> {
+async fn serve_card(State(state): State<CardState>, headers: HeaderMap, query: RawQuery) -> Response<Body> {
     let received = Instant::now();
     let services = &state.services;
     if services.settings.auth.card && services.credentials.identify(&headers).is_err() {
         return jsonrpc::refused(services, received);
     }
     let mut observed = Observed::new(&services.metrics, "agent_card", received);
-    let response = state.card.respond(&headers);
+    let response = state.card.respond(&headers, query.0.as_deref());
     observed.finish("ok");
     response
 }

@@ -17,6 +17,8 @@ use tokio::time::Instant;
 use crate::auth::Unauthenticated;
 use crate::services::{Call, Inner};
 
+/// What clients of 0.3 call the header of extensions.
+const OLD_EXTENSIONS: &str = "x-a2a-extensions";
 /// Longest position that a client may send.
 const LONGEST_CURSOR: usize = 256;
 
@@ -41,22 +43,25 @@ pub(crate) fn call(services: &Inner, headers: &HeaderMap, received: Instant) -> 
     Ok(call)
 }
 
-/// The URIs that a client lists; clients of 0.3 have another name for the header.
+/// The URIs that a client lists.
 fn extensions(headers: &HeaderMap) -> impl Iterator<Item = &str> {
-    let lists = [SVC_PARAM_EXTENSIONS, "x-a2a-extensions"];
+    let lists = [SVC_PARAM_EXTENSIONS, OLD_EXTENSIONS];
     let values = lists.into_iter().flat_map(|name| headers.get_all(name));
     // Each by itself: one that is no text is none of ours, and takes no other with it.
     let items = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
     items.filter_map(|item| str::from_utf8(item).ok()).map(str::trim)
 }
 
-/// Tells a client which of its extensions are active.
-pub(crate) fn tell_extensions(call: &Call, headers: &mut HeaderMap) {
+/// Tells a client which of its extensions are active, also under the name that it has for the header itself.
+pub(crate) fn tell_extensions(call: &Call, request: &HeaderMap, headers: &mut HeaderMap) {
     let value = call
         .extensions
         .listed()
         .and_then(|list| HeaderValue::from_str(&list).ok());
     if let Some(value) = value {
+        if request.contains_key(OLD_EXTENSIONS) {
+            headers.insert(OLD_EXTENSIONS, value.clone());
+        }
         headers.insert(SVC_PARAM_EXTENSIONS, value);
     }
 }

@@ -101,6 +101,8 @@ pub(super) struct Follow {
     /// Whether no turn is running.
     idle: bool,
     opening: Vec<StreamEvent>,
+    /// How much history a snapshot holds.
+    history: HistoryLength,
     ended: bool,
     expires: Instant,
     seat: Seat,
@@ -115,11 +117,18 @@ impl Follow {
             until,
             idle: until == Until::Task,
             opening: Vec::new(),
+            history: HistoryLength::All,
             ended: false,
             expires: Instant::now() + services.settings.stream.max_age,
             seat: services.drain.seat(),
             _open: Open::new(services.metrics.streams.clone()),
         }
+    }
+
+    /// Snapshots hold no more history than that.
+    pub(super) fn limited(mut self, history: HistoryLength) -> Self {
+        self.history = history;
+        self
     }
 
     /// Begins with an event that the listener does not hear.
@@ -228,7 +237,7 @@ impl Follow {
         let task = self.listener.task();
         // Held while Redis is away, like every open stream, but not for ever.
         let store = &self.services.store;
-        let stored = until_answered(self.expires, || store.read_task(task, HistoryLength::All)).await?;
+        let stored = until_answered(self.expires, || store.read_task(task, self.history)).await?;
         let stored = stored.ok_or(ApiError::StateLost(task))?;
         let position = self.listener.position();
         if stored.last == position {
@@ -253,7 +262,7 @@ impl Follow {
         self.listener.reset(stored.last);
         self.idle = stored.running().is_none();
         tracing::warn!(task.id = %stored.task, requested = %requested, cursor = %cursor, "a stream met a gap");
-        let task = event::gap(stored.into_task(HistoryLength::All), &requested.to_string(), cursor);
+        let task = event::gap(stored.into_task(self.history), &requested.to_string(), cursor);
         StreamEvent {
             cursor,
             body: snapshot(task),

@@ -67,17 +67,23 @@ pub(super) async fn stream(
     call: &Call,
     accepted: Accepted,
     waiting: Waiting,
+    history: HistoryLength,
 ) -> Result<EventStream, ApiError> {
     let task = accepted.opening.cursor.task;
     // The turn was taken: an error from here on must not read as if it was not.
-    let stream = held(services, call, accepted)
+    let stream = held(services, call, accepted, history)
         .await
         .map_err(|error| error.may_have_submitted(task))?;
     waiting.over();
     Ok(stream)
 }
 
-async fn held(services: &Services, call: &Call, accepted: Accepted) -> Result<EventStream, ApiError> {
+async fn held(
+    services: &Services,
+    call: &Call,
+    accepted: Accepted,
+    history: HistoryLength,
+) -> Result<EventStream, ApiError> {
     let Accepted {
         number,
         listener,
@@ -111,7 +117,7 @@ async fn held(services: &Services, call: &Call, accepted: Accepted) -> Result<Ev
                 }
                 let stored = wait::read(services, task, HistoryLength::All, call.deadline).await?;
                 let requested = opening.cursor.entry;
-                let follow = Follow::new(services, listener, Until::Turn(number));
+                let follow = Follow::new(services, listener, Until::Turn(number)).limited(history);
                 return Ok(follow.reopened(requested, stored).into_stream());
             }
             None if show(services, call.deadline.max(until), task).await? => break,
@@ -119,7 +125,9 @@ async fn held(services: &Services, call: &Call, accepted: Accepted) -> Result<Ev
             None => until = call.deadline.max(until + HOLD),
         }
     }
-    let follow = Follow::new(services, listener, Until::Turn(number)).opened(opening.cursor, opening.into_bytes());
+    let follow = Follow::new(services, listener, Until::Turn(number))
+        .limited(history)
+        .opened(opening.cursor, opening.into_bytes(history));
     Ok(follow.replayed(heard).into_stream())
 }
 

@@ -16,12 +16,13 @@ use sha2::{Digest as _, Sha256};
 
 use super::extensions::IDEMPOTENCY;
 use super::held::Waiting;
-use super::submit::{Accepted, New, Opening, Sent, admit};
+use super::opening::Opening;
+use super::submit::{Accepted, New, Sent, admit};
 use super::{until_answered, wait};
 use crate::auth::Principal;
 use crate::error::ApiError;
 use crate::hub::Want;
-use crate::request::SendMessage;
+use crate::request::{SendMessage, whole};
 use crate::services::{Call, Inner, Services};
 
 /// How errors name the header.
@@ -103,14 +104,29 @@ fn digest(request: &SendMessage) -> String {
         HistoryLength::Latest(n) => Some(n),
     };
     // Object members are sorted: equal requests give equal texts.
-    let canonical = json!({
+    let mut canonical = json!({
         "message": request.message,
         "acceptedOutputModes": request.accepted_output_modes,
         "historyLength": history,
         "returnImmediately": request.return_immediately,
         "metadata": request.metadata,
     });
+    plain_numbers(&mut canonical);
     URL_SAFE_NO_PAD.encode(Sha256::digest(canonical.to_string()))
+}
+
+/// 1.0 and 1 are one number, and some bindings cannot tell them apart.
+fn plain_numbers(value: &mut Value) {
+    match value {
+        Value::Number(number) => {
+            if let Some(plain) = number.as_f64().filter(|_| number.is_f64()).and_then(whole) {
+                *number = plain.into();
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(plain_numbers),
+        Value::Object(members) => members.values_mut().for_each(plain_numbers),
+        Value::Null | Value::Bool(_) | Value::String(_) => {}
+    }
 }
 
 /// Attaches a repeated send to the turn of the first: its events from the turn's first one on, or its answer.
@@ -211,6 +227,12 @@ mod tests {
             ..request("a")
         };
         assert_ne!(digest(&request("a")), digest(&immediate));
+        let with = |number: Value| SendMessage {
+            metadata: std::collections::BTreeMap::from([("n".to_owned(), json!([{ "n": number }]))]),
+            ..request("a")
+        };
+        assert_eq!(digest(&with(json!(1))), digest(&with(json!(1.0))));
+        assert_ne!(digest(&with(json!(1))), digest(&with(json!(1.5))));
     }
 
     #[test]

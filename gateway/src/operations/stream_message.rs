@@ -18,25 +18,28 @@ pub(crate) async fn stream_message(
     call: &Call,
     request: SendMessage,
 ) -> Result<EventStream, ApiError> {
+    let history = request.history;
     if let Some(cursor) = cursor(call)? {
-        return resume(services, permit.principal(), call, cursor, Idle::Over).await;
+        return resume(services, permit.principal(), call, cursor, Idle::Over, history).await;
     }
     match submit(services, permit.principal(), call, request, Some(Want::Events)).await? {
         Sent::Answered(opening) => {
             let cursor = opening.cursor;
-            Ok(single(services, cursor, opening.into_bytes()))
+            Ok(single(services, cursor, opening.into_bytes(history)))
         }
         Sent::Direct(message, cursor) => Ok(single(services, cursor, held::bytes(*message))),
         Sent::Accepted(mut accepted) => {
             if let Some(waiting) = accepted.held.take() {
-                return held::stream(services, call, *accepted, waiting).await;
+                return held::stream(services, call, *accepted, waiting, history).await;
             }
             let Some(listener) = accepted.listener else {
                 return Err(ApiError::StateLost(accepted.opening.cursor.task));
             };
             let cursor = accepted.opening.cursor;
-            let follow = Follow::new(services, listener, Until::Turn(accepted.number));
-            Ok(follow.opened(cursor, accepted.opening.into_bytes()).into_stream())
+            let follow = Follow::new(services, listener, Until::Turn(accepted.number)).limited(history);
+            Ok(follow
+                .opened(cursor, accepted.opening.into_bytes(history))
+                .into_stream())
         }
     }
 }

@@ -4,17 +4,16 @@
 //! by sending the same submit again: it has one effect, whoever sends it.
 
 use a2a::{Message, StreamResponse, Task, TaskState, TaskStatus};
-use bytes::Bytes;
 use relevo_shared::agents::AgentConfig;
 use relevo_shared::domain::event::{self, Event, timestamp};
 use relevo_shared::domain::fold::Fold;
 use relevo_shared::domain::record::{TurnRecord, VERSION};
-use relevo_shared::domain::wire;
 use relevo_shared::ids::{Cursor, EntryId, Nonce, TaskId, TurnId};
 use relevo_shared::platform::entropy;
 use relevo_shared::store::{HistoryLength, Reservation, StoreError, StoredTask, Submit, Submitted, millis};
 
 use super::held::Waiting;
+use super::opening::Opening;
 use super::takes::takes;
 use super::{answer, busy, keyed, read_visible, route, until_answered};
 use crate::auth::Principal;
@@ -61,24 +60,6 @@ impl Accepted {
         let opening = &self.opening;
         self.fresh
             .then(|| Fold::begin(opening.cursor.entry, self.number, opening.task.clone()))
-    }
-}
-
-/// A task at one entry of its journal.
-pub(super) struct Opening {
-    /// The task.
-    pub(super) task: Task,
-    /// The entry.
-    pub(super) cursor: Cursor,
-    /// The event that shows it, as stored or as it would be.
-    pub(super) bytes: Option<Vec<u8>>,
-}
-
-impl Opening {
-    /// The event that shows the task.
-    pub(super) fn into_bytes(self) -> Bytes {
-        let print = || wire::to_vec(&StreamResponse::Task(self.task));
-        Bytes::from(self.bytes.unwrap_or_else(print))
     }
 }
 

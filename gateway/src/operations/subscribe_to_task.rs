@@ -27,7 +27,7 @@ pub(crate) async fn subscribe_to_task(
         if cursor.task.to_string() != request.id {
             return Err(ApiError::invalid(FIELD, "is a position in another task"));
         }
-        return resume(services, principal, call, cursor, Idle::Waits).await;
+        return resume(services, principal, call, cursor, Idle::Waits, HistoryLength::All).await;
     }
     let stored = read_visible(services, principal, &request.id, HistoryLength::All, call.deadline).await?;
     if services.settings.compat.seed && stored.running().is_none() {
@@ -81,6 +81,7 @@ pub(super) async fn resume(
     call: &Call,
     cursor: Cursor,
     idle: Idle,
+    history: HistoryLength,
 ) -> Result<EventStream, ApiError> {
     let id = cursor.task.to_string();
     let stored = read_own(services, principal, &id, HistoryLength::Latest(0), call.deadline).await?;
@@ -96,7 +97,7 @@ pub(super) async fn resume(
     let live = stored.running().map(|_| stored.number);
     let waits = idle == Idle::Waits && !stored.terminal;
     let nothing = |listener| match live {
-        Some(number) => Follow::new(services, listener, Until::Turn(number)),
+        Some(number) => Follow::new(services, listener, Until::Turn(number)).limited(history),
         None if waits => Follow::new(services, listener, Until::Task),
         None => Follow::new(services, listener, Until::Turn(stored.number)).ended(),
     };
@@ -104,7 +105,9 @@ pub(super) async fn resume(
         Some(events) => {
             resumes.with_label_values(&["replayed"]).inc();
             let follow = match events.first().map(|event| event.kind.turn) {
-                Some(number) => Follow::new(services, listener, Until::Turn(number)).replayed(events),
+                Some(number) => Follow::new(services, listener, Until::Turn(number))
+                    .limited(history)
+                    .replayed(events),
                 None => nothing(listener),
             };
             Ok(follow.into_stream())
@@ -118,6 +121,7 @@ pub(super) async fn resume(
             let stored = reread(services, call, cursor).await?;
             let until = Until::Turn(stored.number);
             Ok(Follow::new(services, listener, until)
+                .limited(history)
                 .reopened(cursor.entry, stored)
                 .into_stream())
         }

@@ -213,8 +213,9 @@ impl<'a> Object<'a> {
     }
 }
 
+/// A number that has no fraction, and that a double holds exactly.
 #[expect(clippy::cast_possible_truncation, reason = "compared before: it is whole and small")]
-fn whole(number: f64) -> Option<i64> {
+pub(crate) fn whole(number: f64) -> Option<i64> {
     (number.fract() == 0.0 && number.abs() < 9e15).then_some(number as i64)
 }
 

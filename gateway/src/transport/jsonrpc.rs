@@ -52,7 +52,7 @@ pub(crate) async fn serve(State(services): State<Services>, request: Request<Bod
             plain.respond()
         }
     };
-    tell_extensions(&call, response.headers_mut());
+    tell_extensions(&call, &parts.headers, response.headers_mut());
     response
 }
 
@@ -70,13 +70,7 @@ async fn answer(services: &Services, parts: &Parts, call: &Call, bytes: &Bytes) 
             return refuse(Observed::new(&services.metrics, "none", call.received), &id, &error);
         }
     };
-    // Methods of 0.3 have other names: which shapes are spoken is seen by them.
-    let speaks_old = services.settings.gateway.a2a_0_3 && version::is_old(&parts.headers, parts.uri.query());
-    let dialect = if speaks_old && envelope.method.contains('/') {
-        Dialect::Old
-    } else {
-        Dialect::Current
-    };
+    let dialect = Dialect::of(services, parts, &envelope.method);
     let method = dialect.method(&envelope.method);
     let mut observed = Observed::new(&services.metrics, method.unwrap_or("unknown"), call.received);
     let answered = match (dialect.check(parts), method) {
@@ -112,6 +106,19 @@ enum Dialect {
 }
 
 impl Dialect {
+    /// Methods of 0.3 have other names: which shapes are spoken is seen by them, also where the version says 1.x, as it does of
+    /// clients that name the latest one they know.
+    fn of(services: &Inner, parts: &Parts, method: &str) -> Self {
+        let (headers, query) = (&parts.headers, parts.uri.query());
+        let named_old = version::is_old(headers, query) && method.contains('/');
+        let is_method = v03::rpc::method(method).is_some() && version::check(headers, query).is_ok();
+        if services.settings.gateway.a2a_0_3 && (named_old || is_method) {
+            Self::Old
+        } else {
+            Self::Current
+        }
+    }
+
     fn method(self, name: &str) -> Option<&'static str> {
         match self {
             Self::Current => known(name),

@@ -48,7 +48,7 @@ pub(crate) async fn serve(State(services): State<Services>, request: Request<Bod
         Err(Unauthenticated) => return refused(&services, received),
     };
     let mut response = answer(&services, &parts, body, (route, method), &call, &dialect).await;
-    tell_extensions(&call, response.headers_mut());
+    tell_extensions(&call, &parts.headers, response.headers_mut());
     response
 }
 

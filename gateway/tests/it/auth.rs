@@ -157,7 +157,7 @@ async fn a_card_that_is_not_public_is_cached_by_nobody_else() {
     let caller = gateway.client_with(&[("authorization", "Bearer t")]);
     let card = caller.get(CARD).send().await.unwrap();
     assert_eq!(card.headers()["cache-control"], "private, max-age=60");
-    assert_eq!(card.headers()["vary"], "authorization, x-api-key");
+    assert_eq!(card.headers()["vary"], "a2a-version, authorization, x-api-key");
     let changed = card.headers()["last-modified"].clone();
     let again = caller
         .get(CARD)

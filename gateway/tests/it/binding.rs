@@ -242,6 +242,11 @@ impl Names {
                 let told = |(name, member): &(String, Value)| name != "artifacts" || *member != json!([]);
                 Value::Object(members.into_iter().filter(told).map(named).collect())
             }
+            // gRPC has doubles only.
+            Value::Number(number) => match number.as_f64() {
+                Some(double) if double.fract() == 0.0 && double.abs() < 9e15 => format!("{double:.0}").parse().unwrap(),
+                _ => Value::Number(number),
+            },
             other => other,
         }
     }

@@ -123,12 +123,12 @@ fn with_task(context: &str, task: &str) -> Value {
 async fn the_other_ways_to_send(story: &mut Story<'_>) {
     let mut params = message_in("c:2", "quick");
     params["configuration"] = json!({ "returnImmediately": true, "historyLength": 0 });
-    params["metadata"] = json!({ "n": 1.5, "deep": [{ "x": null }] });
+    params["metadata"] = json!({ "n": 1.5, "whole": 1, "large": 9_000_000_000_i64, "deep": [{ "x": null, "y": -3 }] });
     params["message"]["parts"] = json!([
         { "text": "" },
         { "raw": "AP/+", "mediaType": "image/png", "filename": "a.png" },
         { "url": "https://example.com/x" },
-        { "data": { "a": [true, null, "x"] }, "metadata": { "k": "v" } },
+        { "data": { "a": [true, null, "x", 7, 0] }, "metadata": { "k": "v", "n": 2 } },
     ]);
     let sent = story.ask("immediate", "SendMessage", params).await;
     let task = id_of(&sent["task"]);
@@ -227,6 +227,42 @@ async fn all_bindings_tell_the_same_story() {
             assert_eq!(found, expected, "{binding:?}");
         }
         assert_eq!(first.len(), story.steps.len(), "{binding:?}");
+    }
+}
+
+/// A keyed message with numbers is the same request on every binding.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_of_one_binding_is_good_on_the_others() {
+    let world = world(&[]).await;
+    let mut params = message_in("keyed", "hi");
+    params["configuration"] = json!({ "returnImmediately": true });
+    params["message"]["parts"] = json!([{ "data": { "n": 1, "f": 2.0, "x": 0.5 } }]);
+    params["metadata"] = json!({ "n": 3, "urn:relevo:a2a:idempotency:v1": { "key": "one-key-for-all-bindings" } });
+    let mut tasks = Vec::new();
+    for binding in ALL {
+        let sent = Caller::new(binding, &world.gateway)
+            .result("SendMessage", params.clone())
+            .await;
+        tasks.push(id_of(&sent["task"]));
+    }
+    tasks.dedup();
+    assert_eq!(tasks.len(), 1, "{tasks:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_whole_number_of_grpc_is_one_for_everyone() {
+    let world = world(&[]).await;
+    let mut params = message_in("numbers", "hi");
+    params["configuration"] = json!({ "returnImmediately": true });
+    let data = json!({ "n": 1, "list": [-3, 0.5, 9_000_000_000_i64] });
+    params["message"]["parts"] = json!([{ "data": data }]);
+    let sent = Caller::new(Binding::Grpc, &world.gateway)
+        .result("SendMessage", params)
+        .await;
+    for binding in [Binding::JsonRpc, Binding::Rest] {
+        let reader = Caller::new(binding, &world.gateway);
+        let read = reader.result("GetTask", json!({ "id": id_of(&sent["task"]) })).await;
+        assert_eq!(read["history"][0]["parts"][0]["data"], data, "{binding:?}");
     }
 }
 

@@ -52,12 +52,20 @@ async fn what_is_declared_and_listed_is_active_and_told_back() {
             .rest(reqwest::Method::GET, "tasks")
             .header("x-a2a-extensions", &listed),
         client
+            .unversioned(reqwest::Method::GET, "v1/tasks")
+            .header("x-a2a-extensions", &listed),
+        client
             .rest(reqwest::Method::GET, "tasks/x")
             .header("a2a-extensions", TURN)
             .header("a2a-extensions", RESUME),
     ] {
+        // Those of 0.3 read it under the name that they send.
+        let old = answer.0.try_clone().unwrap().build().unwrap();
         let answer = answer.send().await.unwrap();
         assert_eq!(answer.headers()["a2a-extensions"], expected);
+        let told = answer.headers().get("x-a2a-extensions");
+        let named = old.headers().contains_key("x-a2a-extensions");
+        assert_eq!(told.map(|told| told == &expected), named.then_some(true));
     }
     let odd = client
         .request("ListTasks", &json!({}))

@@ -132,7 +132,7 @@ async fn an_envelope_that_is_wrong_is_answered_as_the_standard_says() {
         ),
         (r#"{"jsonrpc":"2.0","id":{},"method":"GetTask"}"#, -32600, json!(null)),
         (r#"{"jsonrpc":"1.0","id":7,"method":"GetTask"}"#, -32600, json!(7)),
-        (r#"{"jsonrpc":"2.0","id":7,"method":"tasks/get"}"#, -32601, json!(7)),
+        (r#"{"jsonrpc":"2.0","id":7,"method":"tasks/list"}"#, -32601, json!(7)),
         (r#"{"jsonrpc":"2.0","id":"é","method":"gettask"}"#, -32601, json!("é")),
     ] {
         let response = client.post(body.to_owned()).send().await.unwrap();

@@ -6,7 +6,7 @@ use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::schema::{Shape, fault};
+use crate::schema::{Shape, fault, without_0_3};
 
 /// A request in the making: a [`RequestBuilder`] whose answer is judged.
 pub struct Request(pub RequestBuilder);
@@ -25,6 +25,8 @@ pub enum Judge {
     Rpc(Option<Shape>),
     /// As it is, on HTTP+JSON.
     Rest(Shape),
+    /// An agent card that clients of A2A 0.3 can read, too.
+    BothCard,
     /// Not of A2A 1.0.
     Nobody,
 }
@@ -97,10 +99,10 @@ impl Reply {
 impl Judge {
     fn of(request: &reqwest::Request) -> Self {
         let path = request.url().path();
-        if path == "/.well-known/agent-card.json" {
-            return Self::Rest(Shape::Card);
-        }
         let version = request.headers().get("a2a-version");
+        if path == "/.well-known/agent-card.json" {
+            return version.map_or(Self::BothCard, |_| Self::Rest(Shape::Card));
+        }
         if version.is_none_or(|version| !version.as_bytes().starts_with(b"1.")) {
             return Self::Nobody;
         }
@@ -116,6 +118,7 @@ impl Judge {
         let read = || -> Value { serde_json::from_slice(body).expect("the answer is JSON") };
         match self {
             Self::Nobody => {}
+            Self::BothCard => judge(Shape::Card, &without_0_3(read())),
             Self::Rest(shape) if ok => judge(shape, &read()),
             Self::Rest(_) => judge(Shape::RestError, &read()),
             Self::Rpc(shape) => envelope(&read(), shape),
@@ -126,7 +129,7 @@ impl Judge {
     pub fn event(self, data: &str, failed: bool) {
         let read = || -> Value { serde_json::from_str(data).expect("the event is JSON") };
         match self {
-            Self::Nobody => {}
+            Self::Nobody | Self::BothCard => {}
             Self::Rest(_) if failed => judge(Shape::RestError, &read()),
             Self::Rest(_) => judge(Shape::Event, &read()),
             Self::Rpc(_) => envelope(&read(), Some(Shape::Event)),

@@ -38,6 +38,7 @@ mod keyed;
 mod limits;
 mod list;
 mod old;
+mod opening;
 mod outage;
 mod owners;
 mod process;

@@ -198,13 +198,6 @@ fn strict(schema: Value) -> Value {
 
 /// What is wrong with a value, if something is.
 pub fn fault(shape: Shape, value: &Value) -> Option<String> {
-    let judged;
-    let value = if shape == Shape::Card {
-        judged = without_0_3(value.clone());
-        &judged
-    } else {
-        value
-    };
     let fault = VALIDATORS[shape.name()].iter_errors(value).next()?;
     Some(format!(
         "{} at {:?} of a {shape:?}: {value}",

@@ -11,6 +11,7 @@ use crate::gateway::{World, world, world_with};
 use crate::hand::Turn;
 use crate::http::Request;
 use crate::old::{BOTH, Binding, Caller, message};
+use crate::schema::without_0_3;
 
 async fn card(client: &Client, path: &str) -> Value {
     client.get(path).send().await.unwrap().json().await.unwrap()
@@ -201,10 +202,23 @@ async fn errors_keep_their_codes() {
 async fn versions_do_not_mix() {
     let world = world(&[]).await;
     let client = world.gateway.client();
-    // A client that names 1.0 has the methods of 1.0.
-    let (refused, _) = client.refused("message/send", message("hi")).await;
-    assert_eq!(refused, -32601);
-    // And its tenants, one of which may have this name.
+    // On JSON-RPC the method says what is spoken, even to a client that names 1.0.
+    let (task, ()) = tokio::join!(client.call("message/send", message("hi")), async {
+        world.hand.take().await.finish(End::Completed, "done").await;
+    });
+    assert_eq!(
+        (&task["kind"], &task["status"]["state"]),
+        (&json!("task"), &json!("completed"))
+    );
+    let read = client.call("tasks/get", json!({ "id": task["id"] })).await;
+    assert_eq!(read, task);
+    // There is no method of that name in either version, and no version of that name.
+    assert_eq!(client.refused("tasks/list", json!({})).await.0, -32601);
+    let other = json!({ "jsonrpc": "2.0", "id": 7, "method": "tasks/get", "params": { "id": task["id"] } });
+    let other = client.post_unversioned(other.to_string()).header("a2a-version", "2.0");
+    let (_, refused) = status(other).await;
+    assert_eq!(refused["error"]["code"], -32009);
+    // On a path a client that names 1.0 has its tenants, one of which may have this name.
     let (_, ()) = tokio::join!(client.call("SendMessage", crate::client::message("hi")), async {
         world.hand.take().await.finish(End::Completed, "done").await;
     });
@@ -214,7 +228,7 @@ async fn versions_do_not_mix() {
             .header("a2a-version", version);
         request.send().await.unwrap().json::<Value>().await.unwrap()["totalSize"].clone()
     };
-    assert_eq!((listed("1.0").await, listed("0.3").await), (json!(0), json!(1)));
+    assert_eq!((listed("1.0").await, listed("0.3").await), (json!(0), json!(2)));
     for binding in BOTH {
         let caller = Caller::new(binding, client.clone());
         let named = caller
@@ -339,6 +353,19 @@ async fn the_card_tells_clients_of_0_3_where_they_are_served() {
         public["additionalInterfaces"],
         json!([{ "url": url, "transport": "JSONRPC" }, { "url": url, "transport": "HTTP+JSON" }])
     );
+    // Who names 1.0 gets nothing that 1.0 does not know; a cache keeps the two apart.
+    let path = ".well-known/agent-card.json";
+    let strict = client.rest(Method::GET, path).send().await.unwrap();
+    let both = client.get(path).send().await.unwrap();
+    for card in [&strict, &both] {
+        assert_eq!(card.headers()["vary"], "a2a-version");
+    }
+    let etag = both.headers()["etag"].clone();
+    assert_ne!(strict.headers()["etag"], etag);
+    let strict: Value = strict.json().await.unwrap();
+    assert_eq!(strict, without_0_3(public.clone()));
+    let known = client.rest(Method::GET, path).header("if-none-match", &etag);
+    assert_eq!(known.send().await.unwrap().status(), 200);
 }
 
 /// Which is the one of 0.3 where there is one: `/v1/card` and the method are both about it.

@@ -27,7 +27,7 @@ use super::{Agent, CancelToken, EventSink, Outcome, Running, StopReason, Turn};
 use child::{Child, SLACK, start};
 pub(crate) use env::check;
 use keep::Kept;
-use talk::{Talk, Verdict};
+use talk::{Names, Talk, Verdict};
 use wire::{Past, Said};
 
 /// Runs turns in processes.
@@ -77,6 +77,7 @@ impl Process {
             sink,
             cancel,
             grace: self.config.kill_grace,
+            names: Names::default(),
         };
         let verdict = talk.run().await;
         self.conclude(verdict, child, &turn, cancel).await

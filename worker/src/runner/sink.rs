@@ -145,7 +145,7 @@ impl EventSink {
     }
 
     /// Streams a status in a state that does not end the turn: WORKING, SUBMITTED, or AUTH_REQUIRED while credentials are awaited
-    /// out of band. Any other state is said as WORKING: it exists only as the outcome.
+    /// out of band. Any other state is said as WORKING: it exists only as the outcome. A message without parts is none.
     ///
     /// # Errors
     /// [`SinkClosed`] when the turn is over for this agent.
@@ -162,7 +162,7 @@ impl EventSink {
         };
         let output = Output::Status {
             state,
-            message,
+            message: message.filter(|message| !message.parts.is_empty()),
             metadata,
             class,
         };
@@ -177,7 +177,7 @@ impl EventSink {
         self.artifact_with(artifact, append, last_chunk, None).await
     }
 
-    /// Streams a piece of an artifact in an event with metadata.
+    /// Streams a piece of an artifact in an event with metadata. One without parts is none.
     ///
     /// # Errors
     /// [`SinkClosed`] when the turn is over for this agent.
@@ -188,6 +188,9 @@ impl EventSink {
         last_chunk: bool,
         metadata: Option<Metadata>,
     ) -> Result<(), SinkClosed> {
+        if artifact.parts.is_empty() {
+            return Ok(());
+        }
         let output = Output::Artifact {
             artifact,
             append,

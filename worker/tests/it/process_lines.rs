@@ -39,7 +39,10 @@ async fn every_kind_of_line_becomes_its_event() {
         .iter()
         .map(|message| message.message_id.clone())
         .collect();
-    assert_eq!(said[1..], [format!("{}.0", turn.turn), "second".to_owned()]);
+    assert_eq!(
+        said[1..],
+        [format!("{}.0", turn.turn), format!("{}.1.second", turn.turn)]
+    );
     assert_eq!(stored.history[1].parts[0].as_text(), Some("ab"));
     assert_eq!(stored.history[1].task_id, Some(turn.task.to_string()));
 
@@ -57,6 +60,54 @@ async fn every_kind_of_line_becomes_its_event() {
     assert_eq!(body(7)["artifactUpdate"]["append"], true);
     assert_eq!(body(7)["artifactUpdate"]["lastChunk"], true);
     assert_eq!(body(8)["statusUpdate"]["metadata"]["z"], 3);
+    mark.until_gone().await;
+}
+
+/// An agent that names its messages alike in every turn, and comes back to a name that it left.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_two_messages_of_a_task_have_one_id_and_none_is_empty() {
+    let (world, mark) = (World::start().await, Mark::new());
+    let _worker = RunningWorker::start_with(&world.redis.url(), &[], &mark.driven("")).await;
+    let named = |id: &str, text: &str| {
+        format!(r#"line={{"type":"status","message":{{"messageId":"{id}","parts":[{{"text":"{text}"}}]}}}}"#)
+    };
+    let lines = [
+        named("m", "a"),
+        r#"line={"type":"status","message":{}}"#.to_owned(),
+        r#"line={"type":"status","message":{"parts":[{"text":"b"}]}}"#.to_owned(),
+        named("m", "c"),
+        named("n", "d"),
+        named("m", "e"),
+    ]
+    .join(" ");
+    let first = world
+        .ask("c-1", &format!("{lines} end=input-required"), CrashPolicy::Fail)
+        .await;
+    world.until_over(first.task).await;
+    let second = world
+        .ask_again(
+            &first,
+            &format!(r#"{lines} line={{"type":"end","message":{{"messageId":"m","parts":[]}}}}"#),
+        )
+        .await;
+    let stored = world.until_over(second.task).await;
+    let mut said: Vec<&Message> = stored.history.iter().collect();
+    said.extend(&stored.folded.messages);
+    said.extend(&stored.folded.status.message);
+    let agent: Vec<&Message> = said.into_iter().filter(|message| message.role == Role::Agent).collect();
+    let texts: Vec<&str> = agent
+        .iter()
+        .filter_map(|message| message.parts.first()?.as_text())
+        .collect();
+    assert_eq!(texts, ["abc", "d", "eover", "abc", "d", "e"]);
+    let mut ids: Vec<&str> = agent.iter().map(|message| message.message_id.as_str()).collect();
+    assert!(
+        ids[0] == format!("{}.0.m", first.turn) && ids[2] == format!("{}.2.m", first.turn),
+        "{ids:?}"
+    );
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), agent.len(), "{ids:?}");
     mark.until_gone().await;
 }
 
@@ -120,6 +171,10 @@ async fn what_is_not_of_the_protocol_fails_the_turn_and_an_early_end_is_named() 
         (r#"line={"type":"status","state":"odd"} hold=60"#, "agent_error"),
         (
             r#"line={"type":"artifact","artifact":{"artifactId":"a"}} hold=60"#,
+            "agent_error",
+        ),
+        (
+            r#"line={"type":"artifact","artifact":{"artifactId":"a","parts":[]}} hold=60"#,
             "agent_error",
         ),
         (other, "agent_error"),

@@ -12,7 +12,7 @@ use prost_types::value::Kind;
 use prost_types::{Struct, Timestamp};
 use serde_json::{Map, Number, Value};
 
-use crate::request::{Path, Violations};
+use crate::request::{Path, Violations, whole};
 
 /// The parameters of an operation. What JSON has no form for is a violation, with its place.
 pub(super) trait Params {
@@ -68,7 +68,7 @@ fn value(value: prost_types::Value, path: &Path<'_>, violations: &mut Violations
         // Clients that make their messages of JSON say null by no kind at all.
         Some(Kind::NullValue(_)) | None => Value::Null,
         Some(Kind::BoolValue(flag)) => Value::Bool(flag),
-        Some(Kind::NumberValue(number)) => Number::from_f64(number).map_or_else(
+        Some(Kind::NumberValue(number)) => self::number(number).map_or_else(
             || {
                 violations.add(path, "must be a finite number");
                 Value::Null
@@ -84,6 +84,11 @@ fn value(value: prost_types::Value, path: &Path<'_>, violations: &mut Violations
                 .collect()
         }
     }
+}
+
+/// A number as JSON: gRPC has doubles only, and 1 is what clients of the other bindings write for one.
+fn number(number: f64) -> Option<Number> {
+    whole(number).map_or_else(|| Number::from_f64(number), |whole| Some(whole.into()))
 }
 
 impl Params for SendMessageRequest {
@@ -305,6 +310,22 @@ mod tests {
                 ]
             );
         }
+    }
+
+    #[test]
+    fn a_whole_number_is_printed_as_one_as_far_as_doubles_are_exact() {
+        let print = |of| number(of).unwrap().to_string();
+        for (of, text) in [
+            (1.0, "1"),
+            (-0.0, "0"),
+            (-7.0, "-7"),
+            (8e15, "8000000000000000"),
+            (1.5, "1.5"),
+            (1e300, "1e+300"),
+        ] {
+            assert_eq!(print(of), text);
+        }
+        assert!(number(f64::NAN).is_none());
     }
 
     #[test]

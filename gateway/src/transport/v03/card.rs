@@ -16,12 +16,22 @@ pub(crate) fn printed(card: &[u8]) -> Vec<u8> {
     translated(card, |mut card| {
         let url = card.pointer("/supportedInterfaces/0/url").and_then(Value::as_str);
         let url = url.unwrap_or_default().to_owned();
+        list(&mut card, &url);
         add(&mut card, &url);
         card
     })
 }
 
-/// Adds it; 0.3 is spoken at `url`.
+/// Lists the bindings of 0.3 at `url` beside those of 1.0, where clients of 1.0 find them.
+pub(crate) fn list(card: &mut Value, url: &str) {
+    if let Some(Value::Array(interfaces)) = card.get_mut("supportedInterfaces") {
+        // Last: who knows both versions takes the later one.
+        let old = |binding| json!({ "url": url, "protocolBinding": binding, "protocolVersion": "0.3" });
+        interfaces.extend(BINDINGS.map(old));
+    }
+}
+
+/// Adds what clients of 0.3 read, which is spoken at `url`.
 pub(crate) fn add(card: &mut Value, url: &str) {
     let Value::Object(fields) = card else { return };
     fields.insert("protocolVersion".to_owned(), VERSION.into());
@@ -32,11 +42,6 @@ pub(crate) fn add(card: &mut Value, url: &str) {
     let extended = fields.get("capabilities").and_then(|it| it.get("extendedAgentCard"));
     let extended = extended.and_then(Value::as_bool).unwrap_or_default();
     fields.insert("supportsAuthenticatedExtendedCard".to_owned(), extended.into());
-    if let Some(Value::Array(interfaces)) = fields.get_mut("supportedInterfaces") {
-        // Last: who knows both versions takes the later one.
-        let old = |binding| json!({ "url": url, "protocolBinding": binding, "protocolVersion": "0.3" });
-        interfaces.extend(BINDINGS.map(old));
-    }
     change(fields, "securitySchemes", |schemes| {
         for (_, scheme) in schemes {
             if let Value::Object(scheme) = scheme {
@@ -88,6 +93,7 @@ mod tests {
     #[test]
     fn every_binding_is_listed_for_both_kinds_of_clients() {
         let mut card = json!({ "supportedInterfaces": [{ "protocolVersion": "1.0" }], "capabilities": {} });
+        list(&mut card, "http://a");
         add(&mut card, "http://a");
         let entry = |transport| json!({ "url": "http://a", "transport": transport });
         assert_eq!(

@@ -39,6 +39,16 @@ pub(super) struct Talk<'a> {
     pub(super) sink: &'a EventSink,
     pub(super) cancel: &'a CancelToken,
     pub(super) grace: Duration,
+    pub(super) names: Names,
+}
+
+/// The ids of the messages of a turn. A process may name its messages; what it names is unique in the turn only.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    /// What the process calls the current message, if it has named it.
+    current: Option<String>,
+    /// Whether there is a current message.
+    begun: bool,
 }
 
 impl Talk<'_> {
@@ -116,7 +126,10 @@ impl Talk<'_> {
                 state,
                 message,
                 metadata,
-            } => self.sink.status(state, self.with_id(message), metadata).await,
+            } => {
+                let message = self.with_id(message);
+                self.sink.status(state, message, metadata).await
+            }
             Said::Artifact {
                 artifact,
                 append,
@@ -146,12 +159,24 @@ impl Talk<'_> {
         })
     }
 
-    /// A message without an id continues the turn's current one.
-    fn with_id(&self, message: Option<Message>) -> Option<Message> {
+    /// A message without an id, or with the id of the one before it, continues that. Any other is a message of its own, whose id
+    /// no other message has: the turn's, its number, and what the process calls it.
+    fn with_id(&mut self, message: Option<Message>) -> Option<Message> {
         let mut message = message?;
-        if message.message_id.is_empty() {
-            message.message_id = self.sink.message("").message_id;
+        let names = &mut self.names;
+        let given = Some(std::mem::take(&mut message.message_id)).filter(|id| !id.is_empty());
+        if given.is_some() && given != names.current {
+            if std::mem::replace(&mut names.begun, true) {
+                self.sink.next_answer();
+            }
+            names.current = given;
         }
+        names.begun = true;
+        let id = self.sink.message("").message_id;
+        message.message_id = match &names.current {
+            Some(name) => format!("{id}.{name}"),
+            None => id,
+        };
         Some(message)
     }
 }

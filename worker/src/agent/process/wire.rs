@@ -14,6 +14,8 @@ use crate::agent::{Ending, Metadata, Need, StopReason, Turn};
 const LONGEST_IN: usize = 4;
 /// The same where the profile makes a text of the message: both are in the line, and what the profile takes must fit.
 const LONGEST_WITH_PROMPT: usize = 16;
+/// Longest messageId of the agent's own, in bytes.
+const LONGEST_ID: usize = 128;
 /// Metadata keys that only the server writes.
 const RESERVED: &str = "urn:relevo:a2a:";
 
@@ -169,6 +171,9 @@ pub(super) fn read(line: &[u8], record: &TurnRecord) -> Result<Said, String> {
             if artifact.artifact_id.is_empty() {
                 return Err("the artifact has no artifactId".to_owned());
             }
+            if artifact.parts.is_empty() {
+                return Err("the artifact has no parts".to_owned());
+            }
             Ok(Said::Artifact {
                 artifact,
                 append,
@@ -250,7 +255,8 @@ fn ending(state: &TaskState) -> Option<Ending> {
     }
 }
 
-/// A message with everything filled in that the server knows better. Without a messageId it is left empty: the sink's current one.
+/// A message with everything filled in that the server knows better. Without a messageId it is left empty: that of the current one.
+/// One without parts says nothing and is none.
 fn read_message(message: Option<Map<String, Value>>, record: &TurnRecord) -> Result<Option<Message>, String> {
     let Some(mut message) = message else { return Ok(None) };
     let place = Place {
@@ -265,10 +271,14 @@ fn read_message(message: Option<Map<String, Value>>, record: &TurnRecord) -> Res
     message.entry("messageId").or_insert_with(|| json!(""));
     message.entry("parts").or_insert_with(|| json!([]));
     // What serde says may quote the message.
-    let message = serde_json::from_value(Value::Object(message)).ok();
-    message
-        .map(Some)
-        .ok_or_else(|| "its message is not one of A2A's".to_owned())
+    let message: Message = serde_json::from_value(Value::Object(message))
+        .map_err(|_quoted| "its message is not one of A2A's".to_owned())?;
+    if message.message_id.len() > LONGEST_ID || message.message_id.chars().any(char::is_control) {
+        return Err(format!(
+            "its messageId is longer than {LONGEST_ID} bytes or holds control characters"
+        ));
+    }
+    Ok(Some(message).filter(|message| !message.parts.is_empty()))
 }
 
 fn text_of(map: &Map<String, Value>, key: &str) -> Option<String> {

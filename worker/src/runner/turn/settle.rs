@@ -28,6 +28,7 @@ impl TurnRun {
     pub(super) async fn settle(&mut self, attempt: Attempt) -> &'static str {
         match attempt {
             Attempt::Returned(Outcome::Ended(ending, message, metadata)) => {
+                let message = message.filter(|message| !message.parts.is_empty());
                 if ending == Ending::Direct
                     && message.is_some()
                     && self.is_unseen()

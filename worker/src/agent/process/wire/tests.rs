@@ -88,6 +88,29 @@ fn messages_are_filled_in() {
 }
 
 #[test]
+fn a_message_without_parts_is_none() {
+    let plain = said(r#"{"type":"status"}"#);
+    for line in [
+        r#"{"type":"status","message":{}}"#,
+        r#"{"type":"status","message":{"messageId":"m","parts":[]}}"#,
+    ] {
+        assert_eq!(said(line), plain, "{line}");
+    }
+    let end = r#"{"type":"end","direct":true,"message":{"parts":[]}}"#;
+    assert_eq!(said(end), Ok(Said::End(Ending::Completed, None, None)));
+}
+
+#[test]
+fn an_id_of_the_agents_own_has_a_length() {
+    let line = |length: usize| {
+        let id = "m".repeat(length);
+        format!(r#"{{"type":"status","message":{{"messageId":"{id}","parts":[{{"text":"a"}}]}}}}"#)
+    };
+    assert!(said(&line(LONGEST_ID)).is_ok());
+    assert!(said(&line(LONGEST_ID + 1)).unwrap_err().contains("messageId"));
+}
+
+#[test]
 fn wrong_lines_are_refused_without_being_quoted() {
     for line in [
         "hunter2",
@@ -98,9 +121,11 @@ fn wrong_lines_are_refused_without_being_quoted() {
         r#"{"type":"status","message":"hunter2"}"#,
         r#"{"type":"status","message":{"parts":[{"hunter2":1}]}}"#,
         r#"{"type":"status","message":{"taskId":"hunter2"}}"#,
+        r#"{"type":"status","message":{"messageId":"hunter2\u0007","parts":[{"text":"a"}]}}"#,
         r#"{"type":"status","turnId":"hunter2"}"#,
         r#"{"type":"status","metadata":{"urn:relevo:a2a:turn:v1":"hunter2"}}"#,
-        r#"{"type":"artifact","artifact":{"artifactId":"","parts":[]}}"#,
+        r#"{"type":"artifact","artifact":{"artifactId":"","parts":[{"text":"a"}]}}"#,
+        r#"{"type":"artifact","artifact":{"artifactId":"hunter2","parts":[]}}"#,
         r#"{"type":"artifact"}"#,
         r#"{"type":"end","state":"submitted"}"#,
         r#"{"type":"error"}"#,
