@@ -14,7 +14,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use a2a::AgentCard;
 use futures_util::FutureExt as _;
-use relevo_shared::janitor::{Janitor, JanitorMetrics, JanitorSettings};
+use relevo_shared::janitor::{Janitor, JanitorMetrics, JanitorSettings, Reaper, ReaperMetrics};
+use relevo_shared::objects::{Objects, ObjectsError};
 use relevo_shared::platform::admin::Admin;
 use relevo_shared::platform::clock;
 use relevo_shared::platform::config::{ConfigErrors, GATEWAY_ADMIN};
@@ -65,6 +66,9 @@ pub enum BuildError {
     /// Redis.
     #[error("cannot use the store")]
     Store(#[from] StoreError),
+    /// The artifact store.
+    #[error(transparent)]
+    Objects(#[from] ObjectsError),
     /// A metric.
     #[error(transparent)]
     Metrics(#[from] MetricsError),
@@ -101,6 +105,7 @@ pub struct App {
     shutdown: Shutdown,
     tasks: Tasks,
     janitor: Janitor,
+    reaper: Option<Reaper>,
     hub: hub::Running,
     ringer: AbortOnDrop<()>,
     card: Card,
@@ -124,6 +129,10 @@ impl Config {
             Some(_) => None,
             None => Some(self.bind_admin().await?),
         };
+        let objects = match self.objects.clone() {
+            Some(objects) => Some(objects),
+            None => Objects::open_shared(&self.settings.artifacts)?,
+        };
         let registry = self.registry()?;
         let metrics = GatewayMetrics::register(&registry)?;
         let store = Store::connect(
@@ -146,6 +155,10 @@ impl Config {
             pools: self.agents.pools(),
         };
         let janitor = Janitor::new(store.clone(), janitor_settings, JanitorMetrics::register(&registry)?);
+        let reaper = match objects.clone() {
+            Some(objects) => Some(Reaper::new(store.clone(), objects, ReaperMetrics::register(&registry)?)),
+            None => None,
+        };
         let public = self.public_card(&credentials, listen, grpc.as_ref().map(|(_, address)| *address));
         let card = self.card(&public, listen);
         let services = Arc::new(Inner {
@@ -160,6 +173,7 @@ impl Config {
             drain: Drain::new(),
             tasks: tasks.clone(),
             store,
+            objects,
             hub,
             ringer,
             clock,
@@ -178,6 +192,7 @@ impl Config {
             shutdown,
             tasks,
             janitor,
+            reaper,
             hub: running,
             ringer: ringing,
             card,
@@ -295,12 +310,13 @@ impl App {
             shutdown,
             tasks,
             janitor,
+            reaper,
             hub,
             ringer,
             card,
         } = self;
         let router = router(Services::clone(&services), card);
-        let background = background(&services, &readiness, janitor);
+        let background = background(&services, &readiness, janitor, reaper);
         let (admin, admin_address) = match admin {
             Some((listener, address)) => {
                 let admin = Admin::new("gateway").map(|a| a.registry(registry).readiness(readiness.clone()));
@@ -346,18 +362,25 @@ impl App {
 }
 
 /// Begins what goes on beside requests.
-fn background(services: &Services, readiness: &Readiness, janitor: Janitor) -> [AbortOnDrop<()>; 3] {
+fn background(
+    services: &Services,
+    readiness: &Readiness,
+    janitor: Janitor,
+    reaper: Option<Reaper>,
+) -> Vec<AbortOnDrop<()>> {
     let begin = |name, task| tasks::background(&services.tasks, name, Kind::Essential, task);
     let shutdown = services.tasks.shutdown().clone();
     let backlog = admission::watch(Services::clone(services));
     let redis = watch::redis(Services::clone(services), readiness.clone());
     // It goes on while requests are finished: a turn that they wait for may need it.
     let janitor = async move { janitor.run(shutdown.aborted()).await };
-    [
+    let mut all = vec![
         begin("backlog", backlog.boxed()),
         begin("redis-watch", redis.boxed()),
         begin("janitor", janitor.boxed()),
-    ]
+    ];
+    all.extend(reaper.map(|reaper| begin("reaper", reaper.run().boxed())));
+    all
 }
 
 /// Stops in order; returns when nothing runs any more.

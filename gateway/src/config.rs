@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use relevo_shared::agents::Agents;
+use relevo_shared::objects::Objects;
 use relevo_shared::platform::config::{ConfigErrors, Loader, Settings};
 
 use crate::auth::Credentials;
@@ -19,6 +20,8 @@ pub struct Config {
     /// Its name among the parts of one process. A part has no admin listener of its own: whoever runs the parts shows
     /// them all on one, where the name tells their metrics apart.
     pub part: Option<String>,
+    /// The artifact store; the settings' when unset. The parts of one process share it.
+    pub objects: Option<Objects>,
 }
 
 impl Config {
@@ -29,6 +32,7 @@ impl Config {
             agents,
             ready_file: None,
             part: None,
+            objects: None,
         }
     }
 

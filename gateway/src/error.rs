@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::header::{CONNECTION, ETAG, WWW_AUTHENTICATE};
+use axum::http::header::{CONNECTION, CONTENT_RANGE, ETAG, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, Response, StatusCode};
 use relevo_shared::ids::TaskId;
 use relevo_shared::store::StoreError;
@@ -48,6 +48,8 @@ pub(crate) enum Overload {
     Redis,
     /// The caller's own limit.
     Scope,
+    /// The artifact store does not answer.
+    Artifacts,
 }
 
 /// Why an operation has no result.
@@ -137,6 +139,16 @@ impl ApiError {
     /// Redis did not answer at all.
     pub(crate) fn redis_silent() -> Self {
         Self::redis_away(None)
+    }
+
+    /// The artifact store does not answer, or not what it should.
+    pub(crate) fn artifacts_away() -> Self {
+        Self::Unavailable {
+            why: Overload::Artifacts,
+            retry_after: REDIS_PAUSE,
+            unknown: None,
+            source: None,
+        }
     }
 
     fn redis_away(source: Option<StoreError>) -> Self {
@@ -247,6 +259,22 @@ pub(crate) fn not_modified(etag: &HeaderValue) -> Response<Body> {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NOT_MODIFIED;
     response.headers_mut().insert(ETAG, etag.clone());
+    response
+}
+
+/// An answer with a part of what was asked for.
+pub(crate) fn part_of(mut response: Response<Body>) -> Response<Body> {
+    *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+    response
+}
+
+/// There is no such part of something with `size` bytes.
+pub(crate) fn range_not_satisfiable(size: u64) -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::RANGE_NOT_SATISFIABLE;
+    if let Ok(range) = HeaderValue::from_str(&format!("bytes */{size}")) {
+        response.headers_mut().insert(CONTENT_RANGE, range);
+    }
     response
 }
 

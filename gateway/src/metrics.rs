@@ -21,6 +21,8 @@ relevo_shared::metrics! {
         hub_connections: Counter = "relevo_gateway_hub_connections_total",
         /// Channels that are followed now.
         hub_channels: Gauge = "relevo_gateway_hub_channels",
+        /// Bytes of artifacts sent.
+        artifact_bytes: Counter = "relevo_gateway_artifact_bytes_total",
         /// Connections open now.
         connections: Gauge = "relevo_gateway_connections_open",
         /// Turns queued, running, or waiting behind another in the whole cluster; the same from every process, so take the maximum.

@@ -4,6 +4,7 @@
 //! knows a transport: JSON-RPC hands in its `params`, another binding its body. Unknown fields are passed over; field
 //! names are also understood in the spelling of the proto file (`context_id`), as ProtoJSON wants.
 
+mod artifact;
 mod message;
 mod reader;
 mod secrets;
@@ -12,6 +13,7 @@ mod tasks;
 mod tests;
 mod timestamp;
 
+pub(crate) use artifact::GetArtifact;
 pub(crate) use message::SendMessage;
 pub(crate) use reader::Violation;
 pub(crate) use reader::{Path, Violations, too_deep, whole};

@@ -7,13 +7,14 @@
 //! | `/message:send`, `/tasks`, ... | GET, POST, DELETE | HTTP+JSON: every operation, also below `/{tenant}` |
 //! | `/v1/message:send`, `/v1/tasks`, ... | GET, POST, DELETE | the same for clients of A2A 0.3 |
 //! | `/v1/card` | GET, HEAD | the agent card for clients of A2A 0.3, the extended one where there is one |
+//! | `/artifacts/{task}/{sha256}` | GET, HEAD | the content of a part in the artifact store, where there is one; also below `/{tenant}` |
 //! | `/health` | GET, HEAD | whether the process answers; readiness is on the admin listener |
 
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, Response};
-use axum::routing::{get, post};
+use axum::routing::{any, get, post};
 use tokio::time::Instant;
 
 use crate::cors;
@@ -21,10 +22,12 @@ use crate::error::{Plain, json_response};
 use crate::observe::Observed;
 use crate::services::Services;
 use crate::transport::card::Card;
-use crate::transport::{jsonrpc, rest};
+use crate::transport::{artifact, jsonrpc, rest};
 
 const CARD: &str = "/.well-known/agent-card.json";
 const CARD_0_3: &str = "/v1/card";
+
+const ARTIFACTS: [&str; 2] = ["/artifacts/{task}/{digest}", "/{tenant}/artifacts/{task}/{digest}"];
 
 #[derive(Clone)]
 struct CardState {
@@ -50,7 +53,13 @@ pub(crate) fn router(services: Services, card: Card) -> Router {
         &services.settings.gateway.cors_origins,
         &services.settings.auth.api_key_header,
     );
-    let router = Router::new()
+    let mut router = Router::new();
+    if services.objects.is_some() {
+        for path in ARTIFACTS {
+            router = router.route(path, any(artifact::serve));
+        }
+    }
+    let router = router
         .route(
             "/",
             post(jsonrpc::serve).fallback(async || Plain::MethodNotAllowed("POST").respond()),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use a2a::AgentCard;
 use relevo_shared::agents::Agents;
+use relevo_shared::objects::Objects;
 use relevo_shared::platform::config::Settings;
 use relevo_shared::platform::tasks::Tasks;
 use relevo_shared::store::{Keep, RedisClock, Store};
@@ -25,6 +26,8 @@ pub(crate) type Services = Arc<Inner>;
 /// See [`Services`].
 pub(crate) struct Inner {
     pub(crate) store: Store,
+    /// The artifact store, if there is one.
+    pub(crate) objects: Option<Objects>,
     pub(crate) hub: Hub,
     pub(crate) ringer: Ringer,
     pub(crate) clock: RedisClock,

@@ -1,5 +1,6 @@
 //! Bytes to operations and back, one file per binding.
 
+pub(crate) mod artifact;
 pub(crate) mod body;
 pub(crate) mod card;
 pub(crate) mod dispatch;
@@ -11,6 +12,7 @@ pub(crate) mod v03;
 mod version;
 
 use a2a::SVC_PARAM_EXTENSIONS;
+use axum::http::header::IF_NONE_MATCH;
 use axum::http::{HeaderMap, HeaderValue};
 use tokio::time::Instant;
 
@@ -64,6 +66,16 @@ pub(crate) fn tell_extensions(call: &Call, request: &HeaderMap, headers: &mut He
         }
         headers.insert(SVC_PARAM_EXTENSIONS, value);
     }
+}
+
+/// Whether a client that sends these headers has what is under this tag.
+fn knows(headers: &HeaderMap, tag: &str) -> bool {
+    let lists = headers.get_all(IF_NONE_MATCH).into_iter();
+    let mut tags = lists
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|list| list.split(','))
+        .map(str::trim);
+    tags.any(|known| known == "*" || known.strip_prefix("W/").unwrap_or(known) == tag)
 }
 
 /// `00-<32 hex>-<16 hex>-<2 hex>`, the only version there is.

@@ -6,10 +6,12 @@
 
 mod conclude;
 mod metrics;
+mod reap;
 mod withdraw;
 
 pub use conclude::{Conclusion, GivenBack, Why, cancel_idle, commit, conclude, give_back};
 pub use metrics::JanitorMetrics;
+pub use reap::{Reaper, ReaperMetrics};
 pub use withdraw::{end_interrupted, interrupt, withdraw};
 
 use std::time::Duration;

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use relevo_shared::agents::{AgentConfig, AgentKind, Agents, ProcessConfig};
 use relevo_shared::ids::WorkerId;
-use relevo_shared::janitor::{Janitor, JanitorMetrics, JanitorSettings};
+use relevo_shared::janitor::{Janitor, JanitorMetrics, JanitorSettings, Reaper, ReaperMetrics};
+use relevo_shared::objects::{Objects, ObjectsError};
 use relevo_shared::platform::admin::Admin;
 use relevo_shared::platform::config::{Settings, WORKER_ADMIN};
 use relevo_shared::platform::egress::{Egress, EgressMetrics, SetupError};
@@ -36,6 +37,7 @@ use crate::runner::control;
 use crate::runner::draft::OutputLimits;
 use crate::runner::leases::{Authority, Leases};
 use crate::runner::renew::{Heartbeat, Renewal};
+use crate::runner::stow::Artifacts;
 use crate::runner::take::{HandOver, Served, TurnSettings, Worker};
 
 /// How often the worker says that it lives.
@@ -60,6 +62,9 @@ pub enum StartError {
     /// Redis cannot be used.
     #[error("redis cannot be used")]
     Store(#[from] StoreError),
+    /// The artifact store cannot be used.
+    #[error(transparent)]
+    Objects(#[from] ObjectsError),
     /// A metric is declared twice.
     #[error(transparent)]
     Metrics(#[from] MetricsError),
@@ -86,6 +91,7 @@ pub struct App {
     settings: Settings,
     pools: Vec<String>,
     janitor: Janitor,
+    reaper: Option<Reaper>,
     readiness: Readiness,
     registry: Registry,
     admin: Option<TcpListener>,
@@ -131,7 +137,12 @@ impl App {
             settings,
             agents,
             supervisor,
+            objects,
         } = config;
+        let objects = match objects {
+            Some(objects) => Some(objects),
+            None => Objects::open_shared(&settings.artifacts)?,
+        };
         let id = match &settings.worker.id {
             None => WorkerId::random(entropy::u64()),
             Some(text) => WorkerId::parse(text).ok_or_else(|| StartError::WorkerId(text.clone()))?,
@@ -150,6 +161,10 @@ impl App {
             pools: agents.pools(),
         };
         let janitor = Janitor::new(store.clone(), janitor_settings, JanitorMetrics::register(&registry)?);
+        let reaper = match objects.clone() {
+            Some(objects) => Some(Reaper::new(store.clone(), objects, ReaperMetrics::register(&registry)?)),
+            None => None,
+        };
         let (hand_over, told) = watch::channel(false);
         let tasks = Tasks::new(shutdown.clone());
         let slots = settings.worker.slots.get();
@@ -159,6 +174,7 @@ impl App {
             store,
             agents: served,
             roots: Arc::new(roots(&settings, &agents)),
+            artifacts: objects.clone().map(|objects| Artifacts::new(objects, &settings)),
             settings: turn_settings(&settings, keep),
             authority: Authority {
                 ttl: settings.lease.ttl,
@@ -175,6 +191,7 @@ impl App {
             worker,
             pools: settings.worker.pools.clone(),
             janitor,
+            reaper,
             readiness: Readiness::new(shutdown, &["redis", "work"]),
             registry,
             admin: None,
@@ -306,7 +323,7 @@ impl App {
             }
         };
         let janitor = self.janitor.clone().run(std::future::pending());
-        vec![
+        let mut all = vec![
             tasks::background(&self.tasks, "tick", Kind::Essential, tick),
             tasks::background(&self.tasks, "janitor", Kind::Essential, janitor),
             tasks::background(
@@ -321,7 +338,10 @@ impl App {
                 Kind::Essential,
                 say_that_it_lives(Arc::clone(&self.worker), self.readiness.clone()),
             ),
-        ]
+        ];
+        let reaper = self.reaper.clone().map(Reaper::run);
+        all.extend(reaper.map(|reaper| tasks::background(&self.tasks, "reaper", Kind::Essential, reaper)));
+        all
     }
 }
 

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use relevo_shared::agents::{AgentConfig, Agents};
+use relevo_shared::objects::Objects;
 use relevo_shared::platform::config::{ConfigErrors, EXIT_CONFIG, Loader, Settings, process_env};
 
 use crate::agent::{openai, process};
@@ -45,6 +46,8 @@ pub struct Config {
     pub agents: Agents,
     /// The binary with the subcommand `supervise`; this process' own when unset.
     pub supervisor: Option<PathBuf>,
+    /// The artifact store; the settings' when unset. The parts of one process share it.
+    pub objects: Option<Objects>,
 }
 
 impl Config {
@@ -73,6 +76,7 @@ impl Config {
             settings,
             agents,
             supervisor: None,
+            objects: None,
         })
     }
 }

@@ -25,6 +25,11 @@ relevo_shared::metrics! {
         leases_lost: Counter = "relevo_worker_leases_lost_total",
         /// Attempts that began here, by kind: first, later, or answered, which goes on with one that suspended the turn.
         attempts: CounterVec = "relevo_worker_attempts_total" ["kind"],
+        /// Parts for the artifact store, by what became of them: stored, known (the task has the same content there), over_limit, failed
+        /// (the turn is handed to another worker).
+        artifacts: CounterVec = "relevo_worker_artifacts_total" ["outcome"],
+        /// Bytes written to the artifact store.
+        artifact_bytes: Counter = "relevo_worker_artifact_bytes_total",
     }
 }
 
@@ -48,6 +53,9 @@ impl WorkerMetrics {
         // A series that appears with its first event is missed by `increase()`.
         for script in ["emit", "finish", "suspend", "hand_back"] {
             instruments.fenced.with_label_values(&[script]);
+        }
+        for outcome in ["stored", "known", "over_limit", "failed"] {
+            instruments.artifacts.with_label_values(&[outcome]);
         }
         Self {
             instruments,

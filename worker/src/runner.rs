@@ -7,6 +7,7 @@ mod opening;
 pub(crate) mod past;
 pub(crate) mod renew;
 pub(crate) mod sink;
+pub(crate) mod stow;
 pub(crate) mod take;
 pub(crate) mod turn;
 pub(crate) mod write;

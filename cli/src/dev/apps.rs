@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use relevo_gateway::{BuildError, RunError};
 use relevo_shared::agents::Agents;
+use relevo_shared::objects::Objects;
 use relevo_shared::platform::admin::Admin;
 use relevo_shared::platform::config::Settings;
 use relevo_shared::platform::listen::{BindError, bind};
@@ -30,13 +31,16 @@ pub(super) struct Apps {
 impl Apps {
     /// Builds every part.
     pub(super) async fn build(
-        settings: Settings,
+        mut settings: Settings,
         agents: Agents,
         addresses: &Addresses,
         workers: u16,
         tasks: &Tasks,
     ) -> Result<Self, Problem> {
         let shutdown = tasks.shutdown();
+        // Any gateway serves what a worker has stored; the URLs name the first.
+        settings.gateway.listen = addresses.gateways.first().copied().unwrap_or(settings.gateway.listen);
+        let objects = Objects::open(&settings.artifacts).map_err(anyhow::Error::from)?;
         let listener = bind("admin.listen", addresses.admin).await.map_err(taken)?;
         let mut apps = Self {
             gateways: Vec::new(),
@@ -49,12 +53,14 @@ impl Apps {
             let mut config = relevo_gateway::Config::new(settings.clone(), agents.clone());
             config.settings.gateway.listen = *address;
             config.part = Some(format!("gateway-{n}"));
+            config.objects.clone_from(&objects);
             let app = Box::pin(config.build(shutdown.clone()))
                 .await
                 .map_err(|error| match error {
                     BuildError::Bind(error) => taken(error),
                     other @ (BuildError::Address(_)
                     | BuildError::Store(_)
+                    | BuildError::Objects(_)
                     | BuildError::Metrics(_)
                     | BuildError::Config(_)) => Problem::Failed(other.into()),
                 })?;
@@ -65,6 +71,7 @@ impl Apps {
             let config = relevo_worker::Config {
                 settings: settings.clone(),
                 agents: agents.clone(),
+                objects: objects.clone(),
                 ..relevo_worker::Config::default()
             };
             let registry = labelled(format!("worker-{n}"))?;

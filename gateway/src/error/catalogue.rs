@@ -219,7 +219,7 @@ pub(super) const UNAVAILABLE: Row = Row {
     status: StatusCode::SERVICE_UNAVAILABLE,
     grpc: Grpc::Unavailable,
     older: None,
-    when: "Too many turns wait, or Redis is nearly full or away; `metadata.cause` says which. `metadata.outcome` = `unknown`: the turn may have been taken all the same.",
+    when: "Too many turns wait, Redis is nearly full or away, or an artifact cannot be read; `metadata.cause` says which. `metadata.outcome` = `unknown`: the turn may have been taken all the same.",
     who: "The client tries again after `Retry-After`, with its idempotency key; the operator watches the cause.",
 };
 pub(super) const STATE_LOST: Row = Row {
@@ -263,7 +263,7 @@ pub(super) const NO_PATH: Row = Row {
     status: StatusCode::NOT_FOUND,
     grpc: Grpc::NotFound,
     older: None,
-    when: "No such path.",
+    when: "No such path; no such artifact, or not the caller's.",
     who: "The client repairs the address.",
 };
 pub(super) const METHOD_NOT_ALLOWED: Row = Row {

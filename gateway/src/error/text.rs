@@ -13,6 +13,7 @@ impl Overload {
             Self::Backlog => "Too many turns are waiting; try again later.",
             Self::Memory => "The store is nearly full; try again later.",
             Self::Redis => "The store cannot be reached; try again later.",
+            Self::Artifacts => "The artifact store cannot be read; try again later.",
             Self::Scope => "You have as many turns running as you may have; try again later.",
         }
     }
@@ -24,6 +25,7 @@ impl Overload {
             Self::Memory => "memory",
             Self::Redis => "redis",
             Self::Scope => "scope",
+            Self::Artifacts => "artifacts",
         }
     }
 }

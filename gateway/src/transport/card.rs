@@ -20,7 +20,7 @@ use bytes::Bytes;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use super::{v03, version};
+use super::{knows, v03, version};
 use crate::error::{json_response, not_modified};
 
 /// How long a client may use a card without asking: a deployment that changes it is seen within a minute.
@@ -126,13 +126,7 @@ impl Printed {
             let time = given.and_then(|given| httpdate::parse_http_date(given.to_str().ok()?).ok());
             return given == Some(&self.changed) || time.is_some_and(|time| time >= since);
         }
-        let ours = self.etag.to_str().unwrap_or_default();
-        let lists = headers
-            .get_all(IF_NONE_MATCH)
-            .into_iter()
-            .filter_map(|value| value.to_str().ok());
-        let mut tags = lists.flat_map(|list| list.split(',')).map(str::trim);
-        tags.any(|tag| tag == "*" || tag.strip_prefix("W/").unwrap_or(tag) == ours)
+        knows(headers, self.etag.to_str().unwrap_or_default())
     }
 }
 

@@ -13,6 +13,7 @@
     reason = "nobody reads the documentation of a test binary"
 )]
 
+mod artifacts;
 mod auth;
 mod binding;
 mod bindings;

@@ -12,6 +12,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests join what they spawn")]
 #![allow(missing_docs, unreachable_pub, reason = "test code")]
 
+mod artifacts;
 mod cancels;
 mod deployments;
 mod doorbell;

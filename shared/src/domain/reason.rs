@@ -20,6 +20,8 @@ pub enum FailReason {
     WorkerDrained,
     /// Redis was away for longer than the lease in the middle of a turn that must not run twice.
     RedisUnavailable,
+    /// The artifact store was away for too long in the middle of a turn that must not run twice.
+    ArtifactsUnavailable,
     /// The agent produced more than the limits allow.
     OutputLimit,
     /// The turn was handed back too often.
@@ -41,6 +43,7 @@ impl FailReason {
             Self::QueueExpired => "queue_expired",
             Self::WorkerDrained => "worker_drained",
             Self::RedisUnavailable => "redis_unavailable",
+            Self::ArtifactsUnavailable => "artifacts_unavailable",
             Self::OutputLimit => "output_limit",
             Self::HandbacksExhausted => "handbacks_exhausted",
             Self::ContextBusy => "context_busy",
@@ -61,6 +64,9 @@ impl FailReason {
             Self::WorkerDrained => "The worker shut down in the middle of the turn, and this agent is never run twice.",
             Self::RedisUnavailable => {
                 "The store was away in the middle of the turn, and this agent is never run twice."
+            }
+            Self::ArtifactsUnavailable => {
+                "The artifact store was away in the middle of the turn, and this agent is never run twice."
             }
             Self::OutputLimit => "The agent produced more than the limits allow.",
             Self::HandbacksExhausted => "The turn was handed from worker to worker too often.",

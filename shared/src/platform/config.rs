@@ -39,10 +39,10 @@ pub use loader::Loader;
 pub use mask::{mask_table, mask_url};
 pub use reference::{default_file, reference_markdown};
 pub use sections::{
-    AdminSettings, AuthSettings, CancelSettings, CompatSettings, DrainSettings, EgressSettings, GATEWAY_ADMIN,
-    GatewaySettings, LeaseSettings, LimitSettings, LogFormat, LogSettings, RedisSettings, RetentionSettings, SECTIONS,
-    SecretSettings, SendSettings, Settings, Statuses, StreamSettings, TurnSettings, WORKER_ADMIN, WorkerSettings,
-    WorkspaceSettings, is_media_type,
+    AdminSettings, ArtifactSettings, ArtifactStore, AuthSettings, CancelSettings, CompatSettings, DrainSettings,
+    EgressSettings, GATEWAY_ADMIN, GatewaySettings, LeaseSettings, LimitSettings, LogFormat, LogSettings,
+    RedisSettings, RetentionSettings, SECTIONS, SecretSettings, SendSettings, Settings, Statuses, StreamSettings,
+    TurnSettings, WORKER_ADMIN, WorkerSettings, WorkspaceSettings, is_media_type,
 };
 #[cfg(test)]
 pub(crate) use sections::{MOST_BYTES, MOST_EVENTS};

@@ -148,6 +148,11 @@ impl Keys {
         format!("{}retain", self.base(partition))
     }
 
+    /// Zset: tasks that may have objects in the artifact store, by when to look.
+    pub fn objects(&self, partition: Partition) -> String {
+        format!("{}objects", self.base(partition))
+    }
+
     /// Stream, capped: turns that nobody will run again.
     pub fn dead(&self, partition: Partition) -> String {
         format!("{}turns:dead", self.base(partition))
@@ -331,6 +336,12 @@ pub fn documented() -> Vec<KeyDoc> {
             "at most two members per task without a turn, one per idle context",
         ),
         doc(
+            "objects",
+            "zset",
+            "tasks that may have objects in the artifact store, by the Redis ms at which somebody must look; the deletion of the task makes it due at once",
+            "one per task with objects, until they are deleted",
+        ),
+        doc(
             "turns:dead",
             "stream",
             "dead letters: `t` turn, `k` task, `x` context key, `reason`, `r` record",
@@ -374,6 +385,7 @@ mod tests {
             keys.state_index(p, &scope, "WORKING"),
             keys.context_index(p, &context),
             keys.retain(p),
+            keys.objects(p),
             keys.dead(p),
             keys.channel(task),
             keys.control(p),
@@ -397,6 +409,7 @@ mod tests {
             "relevo:{7.38}:idx:2HsxVjiQfWElxYAvdFasPF:WORKING",
             "relevo:{7.38}:idx:ctx:MmdNz3o4cwkkWRRLywWS1o",
             "relevo:{7.38}:retain",
+            "relevo:{7.38}:objects",
             "relevo:{7.38}:turns:dead",
             "relevo:{7.38}:ch:00000000-0000-7007-8000-000000000001",
             "relevo:{7.38}:ctl",

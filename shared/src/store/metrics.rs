@@ -37,12 +37,12 @@ mod tests {
     use relevo_testkit::docs::check_block;
 
     use super::*;
-    use crate::janitor::JanitorMetrics;
+    use crate::janitor::{JanitorMetrics, ReaperMetrics};
     use crate::platform::metrics::{ProcessMetrics, metrics_table, mistakes};
 
     #[test]
     fn the_metrics_follow_the_rules_and_are_documented() {
-        let all = [StoreMetrics::METRICS, JanitorMetrics::METRICS].concat();
+        let all = [StoreMetrics::METRICS, JanitorMetrics::METRICS, ReaperMetrics::METRICS].concat();
         assert_eq!(mistakes(&all), Vec::<String>::new());
         check_block("observability.md", "store metrics", &metrics_table(&all));
         check_block(

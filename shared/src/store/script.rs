@@ -76,6 +76,7 @@ scripts! {
     Sweep = "sweep",
     PutOff = "put_off",
     Purge = "purge",
+    Objects = "objects",
     Show = "show",
     Ring = "ring",
     Layout = "layout",

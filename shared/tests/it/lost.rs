@@ -10,7 +10,7 @@ use relevo_shared::domain::fold::Folded;
 use relevo_shared::domain::reason::FailReason;
 use relevo_shared::domain::record::{BusyPolicy, CrashPolicy, TurnRecord};
 use relevo_shared::domain::state::End;
-use relevo_shared::ids::{EntryId, LeaseToken, Nonce, Partition};
+use relevo_shared::ids::{EntryId, LeaseToken, Nonce, Partition, TaskId};
 use relevo_shared::janitor::{Why, cancel_idle, end_interrupted, give_back, interrupt, withdraw};
 use relevo_shared::store::{
     Batch, ConnectOptions, EmitReply, Finish, Held, HistoryLength, Interrupt, Keep, LeaseClient, Refused, Retry,
@@ -189,6 +189,18 @@ impl<'a> Story<'a> {
         until_known(async || self.store.purge(ONLY, member, &Keep::default()).await).await;
     }
 
+    /// Whoever asks again after a lost reply waits until its claim has run out.
+    async fn objects(&self, task: TaskId) {
+        let objects = self.store.keys().objects(ONLY);
+        let claimed = until_known(async || {
+            self.world.probe.set_score(&objects, &task.to_string(), 1);
+            self.store.gone_with_objects(ONLY, 10).await
+        })
+        .await;
+        assert_eq!(claimed.tasks, [task]);
+        assert!(until_known(async || self.store.objects_deleted(task, claimed.claim).await).await);
+    }
+
     /// One turn: it is sent under a key, handed over, crashes, ends; another follows it.
     async fn turns(&mut self) {
         let record = self.world.record("c-1").await;
@@ -351,7 +363,9 @@ impl<'a> Story<'a> {
         for member in [format!("j:{}", record.task), format!("t:{}", record.task)] {
             self.purge(&member).await;
         }
+        until_known(async || self.store.note_objects(refused.task).await).await;
         self.purge(&format!("t:{}", refused.task)).await;
+        self.objects(refused.task).await;
         self.purge(&format!("c:{}", self.world.context(&record))).await;
 
         self.world.probe.ask(&["CONFIG", "SET", "maxmemory", "1"]);

@@ -27,6 +27,7 @@ mod laws;
 mod listing;
 mod lost;
 mod mutants;
+mod objects;
 mod once;
 mod probe;
 mod record;

@@ -234,6 +234,42 @@ impl Stage<'_> {
         self.world.again(&turn.taken.record).await
     }
 
+    async fn objects(&mut self) {
+        let world = self.world;
+        let ended = world.ended("c-1", End::Completed).await.taken.record.task;
+        self.ready();
+        world.store.note_objects(ended).await.unwrap();
+        self.done("a task that is about to have objects", "objects");
+
+        let ended = world.ended("c-1", End::Completed).await.taken.record.task;
+        let gone = world.record("c-2").await.task;
+        for task in [ended, gone] {
+            world.store.note_objects(task).await.unwrap();
+            world
+                .probe
+                .set_score(&world.store.keys().objects(ONLY), &task.to_string(), 1);
+        }
+        self.ready();
+        world.store.gone_with_objects(ONLY, 10).await.unwrap();
+        self.done("a task that is gone, and one that is not", "objects");
+
+        let gone = world.record("c-2").await.task;
+        world.store.note_objects(gone).await.unwrap();
+        self.ready();
+        world.store.objects_deleted(gone, 1).await.unwrap();
+        self.done("objects that may be there again", "objects");
+
+        let gone = world.record("c-2").await.task;
+        world.store.note_objects(gone).await.unwrap();
+        world
+            .probe
+            .set_score(&world.store.keys().objects(ONLY), &gone.to_string(), 1);
+        let claimed = world.store.gone_with_objects(ONLY, 10).await.unwrap();
+        self.ready();
+        world.store.objects_deleted(gone, claimed.claim).await.unwrap();
+        self.done("objects that are deleted", "objects");
+    }
+
     /// Sends two session items, with these texts.
     async fn remember(&self, turn: &Running, texts: &[&str]) {
         let (open, events) = if texts.is_empty() {
@@ -887,6 +923,8 @@ impl Stage<'_> {
         self.ready();
         world.store.put_off_member(ONLY, &member).await.unwrap();
         self.done("a member that cannot be deleted", "put_off");
+
+        self.objects().await;
 
         self.ready();
         crate::fixture::layout(world).await;

@@ -224,6 +224,11 @@ impl Draft {
         }
     }
 
+    /// Whether a part fits into no event, and cannot be cut.
+    pub(crate) fn fits_nowhere(&self, part: &Part) -> bool {
+        cut::fits_nowhere(part, self.room())
+    }
+
     /// Whether a value fits into an event.
     pub(crate) fn fits(&self, value: &impl serde::Serialize) -> bool {
         json_len(value) <= self.room().bytes as u64

@@ -59,6 +59,16 @@ pub(crate) enum Output {
     },
 }
 
+impl Output {
+    /// What is in it.
+    pub(crate) fn parts_mut(&mut self) -> Option<&mut Vec<Part>> {
+        match self {
+            Self::Status { message, .. } => message.as_mut().map(|message| &mut message.parts),
+            Self::Artifact { artifact, .. } => Some(&mut artifact.parts),
+        }
+    }
+}
+
 /// Items were not added to a session. Nothing was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SessionError {

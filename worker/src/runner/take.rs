@@ -17,6 +17,7 @@ use bells::{Bells, Rung};
 
 use super::draft::OutputLimits;
 use super::leases::{Authority, Leases};
+use super::stow::Artifacts;
 use super::turn::TurnRun;
 use super::write::back_off;
 use crate::agent::Agent;
@@ -67,6 +68,7 @@ pub(crate) struct Worker {
     pub(crate) store: Store,
     pub(crate) agents: HashMap<String, Served>,
     pub(crate) roots: Arc<Roots>,
+    pub(crate) artifacts: Option<Artifacts>,
     pub(crate) settings: TurnSettings,
     pub(crate) authority: Authority,
     pub(crate) leases: Leases,

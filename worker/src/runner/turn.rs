@@ -18,17 +18,21 @@ use super::leases::{Guard, Lease, News};
 use super::opening::Opening;
 use super::past::Past;
 use super::sink::{EventSink, Item, Output, SessionError};
+use super::stow::Stowed;
 use super::take::{Served, Worker};
 use super::write;
 use crate::agent::{CancelToken, Outcome, StopReason, Turn};
 
 mod settle;
+mod stow;
 mod suspend;
 
 /// How long a turn runs whose task nobody can see, find or cancel: whoever waited for an answer without one may be gone.
 const UNSEEN: Duration = Duration::from_secs(10);
 /// How many items of the agent are heard at once.
 const HEARD: usize = 16;
+/// The label of a turn that has become somebody else's.
+const LOST: &str = "lost";
 /// How long events wait for company before they are written.
 const BATCH_WAIT: Duration = Duration::from_millis(3);
 
@@ -52,6 +56,8 @@ enum Attempt {
     Diverged,
     /// The worker stops.
     Draining,
+    /// The artifact store is away.
+    NoArtifacts,
     /// The agent produced too much.
     OverLimit,
 }
@@ -67,6 +73,8 @@ pub(crate) struct TurnRun {
     other_length: Option<u64>,
     /// Whether the agent has said something.
     said: bool,
+    /// What is known of the task's artifacts.
+    stowed: Stowed,
     started: Instant,
 }
 
@@ -82,6 +90,7 @@ impl TurnRun {
             draft,
             other_length: None,
             said: false,
+            stowed: Stowed::default(),
             started: Instant::now(),
         }
     }
@@ -96,6 +105,9 @@ impl TurnRun {
             self.attempt(&record).await
         };
         let label = self.settle(attempt).await;
+        if label == LOST {
+            self.note_what_may_be_left().await;
+        }
         self.worker.metrics.turns.with_label_values(&[label]).inc();
         self.worker
             .metrics
@@ -165,9 +177,12 @@ impl TurnRun {
                     Attempt::Canceled => StopReason::Client,
                     Attempt::Overdue | Attempt::OverLimit => StopReason::Deadline,
                     Attempt::Draining => StopReason::Drain,
-                    Attempt::Returned(_) | Attempt::Crashed | Attempt::Lost | Attempt::Unsure | Attempt::Diverged => {
-                        StopReason::Lease
-                    }
+                    Attempt::Returned(_)
+                    | Attempt::Crashed
+                    | Attempt::Lost
+                    | Attempt::Unsure
+                    | Attempt::Diverged
+                    | Attempt::NoArtifacts => StopReason::Lease,
                 }));
                 self.stop_agent(handle, items, patience).await;
                 attempt
@@ -215,12 +230,12 @@ impl TurnRun {
             }
             tokio::select! {
                 biased;
-                changed = self.news.changed() => match (changed, *self.news.borrow()) {
-                    (Err(_), _) => return Some(Attempt::Lost),
-                    (Ok(()), news) if news.lost => return Some(Attempt::Lost),
-                    (Ok(()), news) if news.canceled => return Some(Attempt::Canceled),
-                    (Ok(()), _) => {}
-                },
+                changed = self.news.changed() => {
+                    let over = ended_by(changed.ok().map(|()| *self.news.borrow()));
+                    if over.is_some() {
+                        return over;
+                    }
+                }
                 () = &mut hand_over => return Some(Attempt::Draining),
                 () = shutdown.aborted() => return Some(Attempt::Draining),
                 () = tokio::time::sleep_until(alarm) => {
@@ -267,12 +282,15 @@ impl TurnRun {
     }
 
     /// Adds what the agent said to what waits, and writes it whenever it is enough for a batch.
-    async fn say(&mut self, output: Output) -> Option<Attempt> {
+    async fn say(&mut self, mut output: Output) -> Option<Attempt> {
         if !std::mem::replace(&mut self.said, true) && self.taken.record.direct {
             // From here on there is a task for clients.
             if let Some(over) = self.show().await {
                 return Some(over);
             }
+        }
+        if let Err(over) = self.stow(&mut output).await {
+            return Some(over);
         }
         let now = self.worker.stamp(&self.taken);
         let Ok(events) = self.draft.cut(&self.taken.record, output, now) else {
@@ -373,6 +391,16 @@ impl TurnRun {
                 Attempt::Lost
             }
         }
+    }
+}
+
+/// Whether news of the lease end the attempt; none come when it is gone.
+fn ended_by(news: Option<News>) -> Option<Attempt> {
+    match news {
+        None => Some(Attempt::Lost),
+        Some(news) if news.lost => Some(Attempt::Lost),
+        Some(news) if news.canceled => Some(Attempt::Canceled),
+        Some(_) => None,
     }
 }
 

@@ -67,6 +67,7 @@ impl RunningWorker {
             });
         let (settings, agents) = loader.load_with(Agents::read).unwrap();
         let config = Config {
+            objects: None,
             settings,
             agents,
             // This process is no supervisor.

@@ -8,6 +8,7 @@
 )]
 #![allow(missing_docs, unreachable_pub, reason = "test code")]
 
+mod artifacts;
 mod fixture;
 mod model;
 mod model_trouble;

@@ -3,6 +3,7 @@
 //! They are together here because one TOML file serves both processes: a worker must know that `[gateway] listen` is a
 //! key to be able to refuse one that is not.
 
+mod artifacts;
 mod auth;
 mod compat;
 mod egress;
@@ -13,6 +14,7 @@ mod turn;
 
 use std::fmt;
 
+pub use artifacts::{ArtifactSettings, ArtifactStore};
 pub use auth::AuthSettings;
 pub use compat::{CompatSettings, Statuses};
 pub use egress::EgressSettings;
@@ -59,6 +61,7 @@ macro_rules! sections {
                     principals: tables_of(source, "principals"),
                 };
                 settings.redis.read_password_file(errors);
+                settings.artifacts.validate_with(&settings.gateway, errors);
                 settings
             }
 
@@ -109,6 +112,8 @@ sections! {
     egress: EgressSettings,
     /// Bounds of one turn.
     turn: TurnSettings,
+    /// Large parts of what agents produce.
+    artifacts: ArtifactSettings,
     /// Open streams.
     stream: StreamSettings,
     /// Blocking calls.

@@ -2,7 +2,7 @@
 -- Deletes a task, a context or a journal whose time has come, whole, unless a turn is live or waits.
 -- KEYS    1 meta
 -- ARGV    1 publish command, 2 member of `retain` ('t:<task>' | 'c:<context>' | 'j:<task>'), 3 how long a context with tasks is kept on (ms)
--- DERIVES retain due task:<id> hist:<id> ev:<id> ctx:<ctx> wait:<ctx> sess:<ctx>:<agent> idx:* ch:<task>
+-- DERIVES retain due objects task:<id> hist:<id> ev:<id> ctx:<ctx> wait:<ctx> sess:<ctx>:<agent> idx:* ch:<task>
 -- RETURNS PURGED | KEPT
 -- USES    base
 local member = ARGV[2]
@@ -19,6 +19,7 @@ if string.sub(member, 1, 2) == 't:' then
   end
   redis.call('DEL', P .. 'task:' .. id, P .. 'hist:' .. id, P .. 'ev:' .. id)
   redis.call('ZREM', P .. 'retain', member, 'j:' .. id)
+  redis.call('ZADD', P .. 'objects', 'XX', int(now), id)
   if t[2] then
     redis.call('ZREM', P .. 'idx:' .. t[2], id)
     redis.call('ZREM', P .. 'idx:' .. t[2] .. ':' .. t[4], id)

@@ -59,13 +59,22 @@ fn groups(parts: Vec<Part>, room: Room) -> Result<Vec<Vec<Part>>, OverLimit> {
     Ok(groups)
 }
 
+/// Whether a part fits into no event, and cannot be cut.
+pub(super) fn fits_nowhere(part: &Part, room: Room) -> bool {
+    !matches!(part.content, PartContent::Text(_) if is_plain(part)) && part_size(part) > room.bytes
+}
+
+/// Whether there is nothing but its content.
+fn is_plain(part: &Part) -> bool {
+    part.filename.is_none() && part.media_type.is_none() && part.metadata.is_none()
+}
+
 /// Cuts a plain text; anything else is one piece.
 fn cut(part: Part, room: Room) -> Result<Vec<Part>, OverLimit> {
     let PartContent::Text(text) = &part.content else {
         return Ok(vec![part]);
     };
-    let plain = part.filename.is_none() && part.media_type.is_none() && part.metadata.is_none();
-    if !plain || json_len(text) <= room.bytes {
+    if !is_plain(&part) || json_len(text) <= room.bytes {
         return Ok(vec![part]);
     }
     let (mut cuts, mut piece, mut used) = (Vec::new(), String::new(), 0);

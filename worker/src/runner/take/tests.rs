@@ -26,6 +26,7 @@ async fn worker(redis: &RedisServer) -> Arc<Worker> {
         store,
         agents: HashMap::new(),
         roots: Arc::new(Roots::new(&[])),
+        artifacts: None,
         settings: TurnSettings {
             ttl,
             max_duration: ttl,

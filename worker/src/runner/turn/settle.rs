@@ -17,7 +17,7 @@ use serde_json::Value;
 use super::super::draft::Close;
 use super::super::sink::{Metadata, Output};
 use super::super::write;
-use super::{Attempt, TurnRun, unwritten};
+use super::{Attempt, LOST, TurnRun, unwritten};
 use crate::agent::{Ending, Outcome};
 
 /// What [`TurnRun::end`] says when an answer without a task was not taken; never a label.
@@ -28,8 +28,14 @@ impl TurnRun {
     pub(super) async fn settle(&mut self, attempt: Attempt) -> &'static str {
         match attempt {
             Attempt::Returned(Outcome::Ended(ending, message, metadata)) => {
-                let message = message.filter(|message| !message.parts.is_empty());
+                let mut message = message.filter(|message| !message.parts.is_empty());
+                let stowed = match self.stow_message(message.as_mut()).await {
+                    Ok(stowed) => stowed,
+                    Err(over) => return Box::pin(self.settle(over)).await,
+                };
+                // What is in the artifact store belongs to a task.
                 if ending == Ending::Direct
+                    && !stowed
                     && message.is_some()
                     && self.is_unseen()
                     && let Some(label) = self.answer(message.clone(), metadata.clone()).await
@@ -51,7 +57,10 @@ impl TurnRun {
                     Err(over) => Box::pin(self.settle(over)).await,
                 }
             }
-            Attempt::Returned(Outcome::Suspended(need, message, metadata)) => {
+            Attempt::Returned(Outcome::Suspended(need, mut message, metadata)) => {
+                if let Err(over) = self.stow_message(message.as_mut()).await {
+                    return Box::pin(self.settle(over)).await;
+                }
                 match self.last_words(message, metadata.as_ref()).await {
                     Ok(message) => self.suspend(need, message, metadata).await,
                     Err(over) => Box::pin(self.settle(over)).await,
@@ -84,10 +93,11 @@ impl TurnRun {
             }
             Attempt::Lost => {
                 self.worker.metrics.leases_lost.inc();
-                "lost"
+                LOST
             }
             Attempt::Crashed => self.give_back(Why::Crash).await,
             Attempt::Unsure | Attempt::Diverged => self.give_back(Why::HandOver(FailReason::RedisUnavailable)).await,
+            Attempt::NoArtifacts => self.give_back(Why::HandOver(FailReason::ArtifactsUnavailable)).await,
             Attempt::Draining => {
                 // What the agent said before it was stopped is worth keeping for a turn that ends here.
                 let _written = self.flush().await;
@@ -222,7 +232,7 @@ impl TurnRun {
             Ok(refused) => {
                 self.refused("finish", &refused);
                 self.worker.metrics.leases_lost.inc();
-                "lost"
+                LOST
             }
             Err(error) => Box::pin(self.settle(unwritten(&error))).await,
         }
@@ -252,7 +262,7 @@ impl TurnRun {
                 Ok(GivenBack::Gone) => {
                     self.worker.metrics.fenced.with_label_values(&["hand_back"]).inc();
                     self.worker.metrics.leases_lost.inc();
-                    return "lost";
+                    return LOST;
                 }
                 Err(error)
                     if (error.retry() == Retry::Later || clock::boottime() < until)

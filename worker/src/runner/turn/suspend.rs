@@ -12,7 +12,7 @@ use relevo_shared::store::EmitReply;
 use super::super::draft::Close;
 use super::super::sink::Metadata;
 use super::super::write;
-use super::{TurnRun, unwritten};
+use super::{LOST, TurnRun, unwritten};
 use crate::agent::Need;
 
 impl TurnRun {
@@ -62,7 +62,7 @@ impl TurnRun {
             Ok(refused) => {
                 self.refused("suspend", &refused);
                 self.worker.metrics.leases_lost.inc();
-                "lost"
+                LOST
             }
             Err(error) => Box::pin(self.settle(unwritten(&error))).await,
         }

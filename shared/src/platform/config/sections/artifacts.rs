@@ -1,0 +1,170 @@
+//! `[artifacts]`: where large parts of what agents produce are kept, and how much of it.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use super::GatewaySettings;
+use crate::platform::config::value::quoted;
+use crate::platform::config::{ByteSize, ConfigErrors, ServiceUrl, Setting, Validate};
+
+/// Where artifacts are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ArtifactStore {
+    /// Nowhere: what is too large for an event ends its turn.
+    None,
+    /// In the memory of the process, which must be the only one.
+    Memory,
+    /// In a directory that every gateway and worker sees under the same path.
+    Directory(PathBuf),
+}
+
+impl Setting for ArtifactStore {
+    const EXPECTED: &'static str = "\"none\", \"memory:\" or \"file:///DIRECTORY\"";
+
+    fn parse(text: &str) -> Option<Self> {
+        match text.trim() {
+            "none" => Some(Self::None),
+            "memory:" => Some(Self::Memory),
+            text => {
+                let url = url::Url::parse(text).ok()?;
+                let plain = url.query().is_none() && url.fragment().is_none();
+                let directory = || url.to_file_path().ok().filter(|path| path.parent().is_some());
+                match url.scheme() {
+                    "file" if plain => directory().map(Self::Directory),
+                    _ => None,
+                }
+            }
+        }
+    }
+
+    fn print(&self) -> Option<String> {
+        Some(quoted(&match self {
+            Self::None => "none".to_owned(),
+            Self::Memory => "memory:".to_owned(),
+            Self::Directory(path) => url::Url::from_file_path(path).map_or_else(|()| String::new(), String::from),
+        }))
+    }
+}
+
+crate::settings! {
+    /// Files that agents produce and that are too large for events (docs/artifacts.md). Gateways and workers need the same
+    /// values. Without a store everything is inside the events, as far as it fits.
+    pub struct ArtifactSettings in "artifacts" {
+        /// Where they are kept: `none`, `file:///DIRECTORY` (which all gateways and workers share), or `memory:` (only for
+        /// `relevo dev`: they are gone with the process). Without one, what is too large for an event ends its turn FAILED.
+        store: ArtifactStore = "none",
+        /// A part with more bytes than this is kept in the store, and its event has a URL; smaller ones are in the event itself.
+        /// What fits into no event (`turn.event_bytes`) and cannot be cut is kept in the store, too.
+        inline_max: ByteSize = "64KiB",
+        /// Most bytes of one part in the store; a larger one ends its turn FAILED `output_limit`.
+        object_bytes: ByteSize = "256MiB",
+        /// Most bytes that one task may have in the store, those of attempts that crashed included. What would exceed it ends its
+        /// turn FAILED `output_limit`.
+        task_bytes: ByteSize = "1GiB",
+        /// The address in the URLs of artifacts: http:// or https://, without a slash at its end. Unset: `gateway.public_url`, or
+        /// what `gateway.listen` says. A wrong one sends clients to files that they cannot reach.
+        url_base: Option<ServiceUrl> = "",
+    }
+}
+
+impl Validate for ArtifactSettings {
+    fn validate(&self, errors: &mut ConfigErrors) {
+        if let Some(url) = &self.url_base {
+            let web =
+                matches!(url.scheme(), "http" | "https") && !url.expose().ends_with('/') && !url.has_credentials();
+            let rule = "must start with http:// or https://, without credentials and without a slash at its end";
+            errors.require(web, "artifacts.url_base", url, rule);
+        }
+        let rule = "must be at least artifacts.inline_max, or nothing could be stored";
+        errors.require(
+            self.object_bytes >= self.inline_max,
+            "artifacts.object_bytes",
+            &self.object_bytes,
+            rule,
+        );
+        let rule = "must be at least artifacts.object_bytes, or none as large could be stored";
+        errors.require(
+            self.task_bytes >= self.object_bytes,
+            "artifacts.task_bytes",
+            &self.task_bytes,
+            rule,
+        );
+    }
+}
+
+impl ArtifactSettings {
+    /// The address that URLs of artifacts begin with; `None` when nobody says where clients reach a gateway.
+    pub fn base(&self, gateway: &GatewaySettings) -> Option<String> {
+        let told = self.url_base.as_ref().or(gateway.public_url.as_ref());
+        let reachable = |listen: &SocketAddr| listen.port() != 0 && !listen.ip().is_unspecified();
+        told.map(|url| url.expose().to_owned())
+            .or_else(|| Some(format!("http://{}", gateway.listen)).filter(|_| reachable(&gateway.listen)))
+    }
+
+    /// The rule between this section and `[gateway]`.
+    pub(super) fn validate_with(&self, gateway: &GatewaySettings, errors: &mut ConfigErrors) {
+        if self.store != ArtifactStore::None && self.base(gateway).is_none() {
+            let rule =
+                "needs artifacts.url_base or gateway.public_url beside it: gateway.listen is no address of clients";
+            errors.require(false, "artifacts.store", &self.store, rule);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::errors_with;
+    use super::*;
+
+    #[test]
+    fn a_store_is_a_word_or_the_url_of_a_directory() {
+        for (text, printed) in [
+            ("none", "\"none\""),
+            ("memory:", "\"memory:\""),
+            ("file:///srv/a%20b", "\"file:///srv/a%20b\""),
+        ] {
+            assert_eq!(ArtifactStore::parse(text).unwrap().print().unwrap(), printed);
+        }
+        for wrong in [
+            "",
+            "None",
+            "memory",
+            "/srv/artifacts",
+            "file://host/srv",
+            "file:///",
+            "file:///srv?x",
+            "http://h",
+        ] {
+            assert_eq!(ArtifactStore::parse(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn whoever_stores_says_where_clients_find_it() {
+        let store = ("artifacts.store", "memory:");
+        assert_eq!(errors_with(&[store]).len(), 0);
+        for listen in ["0.0.0.0:80", "127.0.0.1:0"] {
+            let listen = ("gateway.listen", listen);
+            assert_eq!(errors_with(&[listen]).len(), 0);
+            assert_eq!(errors_with(&[store, listen]).len(), 1);
+            for base in ["artifacts.url_base", "gateway.public_url"] {
+                assert_eq!(errors_with(&[store, listen, (base, "https://h")]).len(), 0, "{base}");
+            }
+        }
+        for wrong in ["https://h/", "ftp://h", "https://u:p@h"] {
+            assert_eq!(errors_with(&[("artifacts.url_base", wrong)]).len(), 1, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn each_bound_holds_the_next() {
+        assert_eq!(errors_with(&[("artifacts.object_bytes", "63KiB")]).len(), 1);
+        assert_eq!(errors_with(&[("artifacts.task_bytes", "255MiB")]).len(), 1);
+        let equal = [
+            ("artifacts.inline_max", "1KiB"),
+            ("artifacts.object_bytes", "1KiB"),
+            ("artifacts.task_bytes", "1KiB"),
+        ];
+        assert_eq!(errors_with(&equal).len(), 0);
+    }
+}
