@@ -1,15 +1,14 @@
 //! `relevo status`: what a cluster is doing.
 
 use clap::Args;
-use relevo_shared::store::{Overview, WorkerSeen};
+use std::collections::BTreeMap;
+
+use relevo_shared::store::{Overview, SILENT_MS, Serving, WorkerSeen};
 use serde_json::json;
 
 use crate::exit::{Exit, Problem};
 use crate::operator::RedisArgs;
 use crate::print::{Screen, age};
-
-/// A worker says every 2 s that it lives.
-const SILENT_MS: u64 = 10_000;
 
 /// Shows what a cluster is doing: backlog, workers, running turns.
 #[derive(Debug, Args)]
@@ -30,15 +29,37 @@ pub(crate) async fn run(args: StatusArgs, screen: &Screen) -> Result<Exit, Probl
     let cluster = args.redis.connect(screen).await?;
     let overview = cluster.store.overview_with_turns(&cluster.pools, args.limit).await?;
     let workers = cluster.store.workers().await?;
+    let pools = pools(&overview, &cluster.pools, &cluster.store.serving().await?);
     if args.json {
-        screen.json(&as_json(&overview, &workers))?;
+        screen.json(&as_json(&overview, &workers, &pools))?;
     } else {
-        as_text(&overview, &workers, screen)?;
+        as_text(&overview, &workers, &pools, screen)?;
     }
     Ok(Exit::Good)
 }
 
-fn as_json(overview: &Overview, workers: &[WorkerSeen]) -> serde_json::Value {
+/// A pool: of an agent, or one that somebody serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Pool {
+    /// Turns that are queued or run; none is known of a pool that is of no agent here.
+    turns: Option<u64>,
+    /// Workers that serve it.
+    workers: u64,
+}
+
+fn pools(overview: &Overview, known: &[String], serving: &[Serving]) -> BTreeMap<String, Pool> {
+    let mut all: BTreeMap<String, Pool> = BTreeMap::new();
+    for name in known {
+        let turns = Some(overview.pools.get(name).copied().unwrap_or(0));
+        all.insert(name.clone(), Pool { turns, workers: 0 });
+    }
+    for entry in serving.iter().filter(|entry| entry.is_live(overview.now)) {
+        all.entry(entry.pool.clone()).or_default().workers += 1;
+    }
+    all
+}
+
+fn as_json(overview: &Overview, workers: &[WorkerSeen], pools: &BTreeMap<String, Pool>) -> serde_json::Value {
     let turns = overview.turns.iter().map(|turn| {
         json!({
             "turn": turn.turn,
@@ -59,12 +80,18 @@ fn as_json(overview: &Overview, workers: &[WorkerSeen]) -> serde_json::Value {
         "suspended": overview.suspended,
         "missingPartitions": overview.missing,
         "oldestMs": overview.oldest_ms,
+        "pools": pools.iter().map(|(name, pool)| json!({ "pool": name, "turns": pool.turns, "workers": pool.workers })).collect::<Vec<_>>(),
         "workers": workers.collect::<Vec<_>>(),
         "turns": turns.collect::<Vec<_>>(),
     })
 }
 
-fn as_text(overview: &Overview, workers: &[WorkerSeen], screen: &Screen) -> Result<(), Problem> {
+fn as_text(
+    overview: &Overview,
+    workers: &[WorkerSeen],
+    pools: &BTreeMap<String, Pool>,
+    screen: &Screen,
+) -> Result<(), Problem> {
     let oldest = if overview.backlog == 0 {
         String::new()
     } else {
@@ -87,6 +114,16 @@ fn as_text(overview: &Overview, workers: &[WorkerSeen], screen: &Screen) -> Resu
             overview.missing
         ))?;
     }
+    screen.line("")?;
+    let pool = |(name, pool): (&String, &Pool)| {
+        let turns = pool.turns.map_or_else(|| "-".to_owned(), |turns| turns.to_string());
+        let note = if pool.workers == 0 { "no worker serves it" } else { "" };
+        vec![name.clone(), turns, pool.workers.to_string(), note.to_owned()]
+    };
+    screen.table(
+        &["POOL", "TURNS", "WORKERS", ""],
+        &pools.iter().map(pool).collect::<Vec<_>>(),
+    )?;
     screen.line("")?;
     let worker = |worker: &WorkerSeen| {
         let seen = overview.now.saturating_sub(worker.seen);

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use relevo_shared::ids::ScopeKey;
 use relevo_shared::platform::config::LimitSettings;
-use relevo_shared::store::{Overview, Store};
+use relevo_shared::store::{Overview, Serving, Store};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::error::{ApiError, Overload};
@@ -206,6 +206,10 @@ pub(crate) async fn watch(services: Services) {
                 let since = last.map_or(LOOK, |last| last.elapsed());
                 admission.observe(overview.backlog, since);
                 show(&services.metrics, &overview);
+                match services.store.serving().await {
+                    Ok(serving) => show_pools(&services.metrics, &overview, &pools, &serving),
+                    Err(error) => tracing::debug!(error = &error as &dyn std::error::Error, "workers are not known"),
+                }
                 last = Some(Instant::now());
             }
             Err(error) => tracing::debug!(error = &error as &dyn std::error::Error, "the backlog is not known"),
@@ -222,6 +226,17 @@ fn show(metrics: &GatewayMetrics, overview: &Overview) {
     metrics
         .oldest
         .set(Duration::from_millis(overview.oldest_ms).as_secs_f64());
+}
+
+fn show_pools(metrics: &GatewayMetrics, overview: &Overview, pools: &[String], serving: &[Serving]) {
+    let count = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    for pool in pools {
+        let turns = overview.pools.get(pool).copied().unwrap_or(0);
+        let live = |entry: &&Serving| entry.pool == *pool && entry.is_live(overview.now);
+        let workers = serving.iter().filter(live).count() as u64;
+        metrics.pool_turns.with_label_values(&[pool]).set(count(turns));
+        metrics.pool_workers.with_label_values(&[pool]).set(count(workers));
+    }
 }
 
 #[cfg(test)]

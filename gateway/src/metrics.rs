@@ -33,6 +33,11 @@ relevo_shared::metrics! {
         suspended: Gauge = "relevo_cluster_suspended_turns",
         /// Age of the oldest turn of the backlog in seconds; the same from every process, so take the maximum.
         oldest: FloatGauge = "relevo_cluster_oldest_turn_age_seconds",
+        /// Turns queued or running, by pool; the same from every process, so take the maximum.
+        pool_turns: GaugeVec = "relevo_cluster_pool_turns" ["pool"],
+        /// Workers that serve a pool of an agent; 0 with turns in it means that nobody takes them. The same from every process, so take
+        /// the maximum.
+        pool_workers: GaugeVec = "relevo_cluster_pool_workers" ["pool"],
     }
 }
 

@@ -4,6 +4,7 @@
 //! agents it can run. Owns their form and their rules; refuses to know how an agent works. Without configuration there
 //! is one agent, `demo`.
 
+mod limits;
 mod openai;
 mod process;
 mod profile;
@@ -11,6 +12,7 @@ mod read;
 mod upstream;
 mod value;
 
+pub use limits::AgentLimits;
 pub use openai::{OpenAiConfig, System};
 pub use process::ProcessConfig;
 pub use profile::{Extension, GoodEnd, Ingest, Profile, Profiles, essence, is_of};
@@ -99,6 +101,8 @@ pub struct AgentConfig {
     pub attempts: Option<u32>,
     /// The workers that serve it.
     pub pool: String,
+    /// Bounds of its turns.
+    pub limits: AgentLimits,
     /// Whether it may answer with a message alone, without a task.
     pub direct: bool,
     /// For the card: what people call it.
@@ -125,6 +129,7 @@ impl AgentConfig {
             busy: BusyPolicy::default(),
             attempts: None,
             pool: DEFAULT_POOL.to_owned(),
+            limits: AgentLimits::default(),
             direct: false,
             title: name.to_owned(),
             description: kind.default_description().to_owned(),

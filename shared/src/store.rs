@@ -61,7 +61,7 @@ pub use sweep::Swept;
 pub use tasks::{HistoryLength, Shown, StoredTask};
 pub use turns::{Refused, Submit, Submitted, Take, Taken, Took};
 pub use waiting::{Interrupt, MOST_WAITING, Withdrawal};
-pub use workers::WorkerSeen;
+pub use workers::{SILENT_MS, Serving, WorkerSeen};
 pub use workspace::Bound;
 
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! A worker as a value: built (listener, Redis, agents), then run until shutdown. Nothing here is static: several workers live in one
 //! process.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ use crate::runner::draft::OutputLimits;
 use crate::runner::leases::{Authority, Leases};
 use crate::runner::renew::{Heartbeat, Renewal};
 use crate::runner::stow::Artifacts;
-use crate::runner::take::{HandOver, Served, TurnSettings, Worker};
+use crate::runner::take::{Bounds, HandOver, Served, TurnSettings, Worker};
 
 /// How often the worker says that it lives.
 const SEEN: Duration = Duration::from_secs(2);
@@ -167,7 +167,9 @@ impl App {
         };
         let (hand_over, told) = watch::channel(false);
         let tasks = Tasks::new(shutdown.clone());
-        let slots = settings.worker.slots.get();
+        let shared = settings.worker.slots.get();
+        let own_slots = own_slots(&settings, &agents);
+        let slots = shared + own_slots.values().sum::<usize>();
         let served = serve(&agents, &settings, &tasks, supervisor.as_ref(), &outside)?;
         let worker = Arc::new(Worker {
             id,
@@ -175,7 +177,7 @@ impl App {
             agents: served,
             roots: Arc::new(roots(&settings, &agents)),
             artifacts: objects.clone().map(|objects| Artifacts::new(objects, &settings)),
-            settings: turn_settings(&settings, keep),
+            settings: turn_settings(&settings, slots, keep),
             authority: Authority {
                 ttl: settings.lease.ttl,
             },
@@ -184,7 +186,11 @@ impl App {
             tasks: tasks.clone(),
             metrics,
             hand_over: HandOver(told),
-            slots: Arc::new(Semaphore::new(slots)),
+            slots: Arc::new(Semaphore::new(shared)),
+            own_slots: own_slots
+                .into_iter()
+                .map(|(pool, slots)| (pool, Arc::new(Semaphore::new(slots))))
+                .collect(),
             last_attempt: Arc::new(Semaphore::new(1)),
         });
         Ok(Self {
@@ -254,18 +260,36 @@ impl App {
         let _ready = self.write_ready_file().await?;
         tracing::info!(worker.id = %self.worker.id, "taking turns");
 
-        let taking = Arc::clone(&self.worker).take_turns(self.pools.clone());
-        let taking = tasks::spawn(&self.tasks, "take", Kind::Essential, taking);
+        let taking = self.take_turns();
         shutdown.draining().await;
-        taking.join().await;
+        for taking in taking {
+            taking.join().await;
+        }
         let clean = self.drain(&shutdown).await;
         stop.store(true, Ordering::Release);
         renewing.thread().unpark();
-        drop(self.worker.store.worker_left(&self.worker.id).await);
+        drop(self.worker.store.worker_left(&self.worker.id, &self.pools).await);
         if tokio::time::timeout(RENEWAL_ENDS, renewed).await.is_err() {
             tracing::warn!("the renewal thread waits for redis: the process ends without it");
         }
         Ok(clean && shutdown.failure().is_none())
+    }
+
+    /// Takes turns of all pools: a pool with slots of its own waits for nobody else's.
+    fn take_turns(&self) -> Vec<tasks::Handle<()>> {
+        let own_slots = &self.worker.own_slots;
+        let shared = self.pools.iter().filter(|pool| !own_slots.contains_key(*pool));
+        let shared: Vec<String> = shared.cloned().collect();
+        let mut all = vec![(shared, Arc::clone(&self.worker.slots))];
+        all.retain(|(pools, _)| !pools.is_empty());
+        for (pool, slots) in own_slots {
+            all.push((vec![pool.clone()], Arc::clone(slots)));
+        }
+        let take = |(pools, slots)| {
+            let taking = Arc::clone(&self.worker).take_turns(pools, slots);
+            tasks::spawn(&self.tasks, "take", Kind::Essential, taking)
+        };
+        all.into_iter().map(take).collect()
     }
 
     /// Lets running turns finish; gives back what has not when the deadline comes. Says whether nothing had to be abandoned.
@@ -336,7 +360,7 @@ impl App {
                 &self.tasks,
                 "seen",
                 Kind::Essential,
-                say_that_it_lives(Arc::clone(&self.worker), self.readiness.clone()),
+                say_that_it_lives(Arc::clone(&self.worker), self.pools.clone(), self.readiness.clone()),
             ),
         ];
         let reaper = self.reaper.clone().map(Reaper::run);
@@ -345,7 +369,7 @@ impl App {
     }
 }
 
-async fn say_that_it_lives(worker: Arc<Worker>, readiness: Readiness) {
+async fn say_that_it_lives(worker: Arc<Worker>, pools: Vec<String>, readiness: Readiness) {
     // Ready before the first look: a look may wait for its first bell.
     worker.metrics.looked();
     loop {
@@ -353,11 +377,12 @@ async fn say_that_it_lives(worker: Arc<Worker>, readiness: Readiness) {
             Ok(now) => {
                 worker.clock.learn(now);
                 readiness.meet("redis");
-                drop(worker.store.worker_seen(&worker.id, now).await);
+                drop(worker.store.worker_seen(&worker.id, &pools, now).await);
             }
             Err(error) => readiness.fail("redis", error.to_string()),
         }
-        let free = worker.slots.available_permits();
+        let own = worker.own_slots.values().map(|slots| slots.available_permits());
+        let free = worker.slots.available_permits() + own.sum::<usize>();
         let busy = worker.settings.slots.saturating_sub(free);
         for (state, count) in [("free", free), ("used", busy)] {
             worker
@@ -388,19 +413,35 @@ fn roots(settings: &Settings, agents: &Agents) -> Roots {
     roots
 }
 
-fn turn_settings(settings: &Settings, keep: Keep) -> TurnSettings {
+fn turn_settings(settings: &Settings, slots: usize, keep: Keep) -> TurnSettings {
     TurnSettings {
         ttl: settings.lease.ttl,
-        max_duration: settings.turn.max_duration,
+        bounds: bounds(settings),
         max_suspended: settings.turn.max_suspended,
-        slots: settings.worker.slots.get(),
+        slots,
+        keep,
+    }
+}
+
+fn bounds(settings: &Settings) -> Bounds {
+    Bounds {
+        max_duration: settings.turn.max_duration,
         output: OutputLimits {
             events: settings.turn.max_events,
             bytes: settings.turn.max_bytes.get(),
             event_bytes: settings.turn.event_bytes.as_len(),
         },
-        keep,
     }
+}
+
+/// Pools whose agents have slots of their own here, and how many.
+fn own_slots(settings: &Settings, agents: &Agents) -> BTreeMap<String, usize> {
+    let served = agents
+        .all()
+        .iter()
+        .filter(|agent| settings.worker.pools.contains(&agent.pool));
+    let own = served.filter_map(|agent| Some((agent.pool.clone(), agent.limits.concurrency?.get())));
+    own.collect()
 }
 
 /// What agents that are elsewhere are reached with.
@@ -419,14 +460,19 @@ fn serve(
 ) -> Result<HashMap<String, Served>, StartError> {
     let mut served = HashMap::new();
     for config in agents.all() {
-        let agent = match build_agent(config, tasks, settings.worker.slots.get(), supervisor, outside) {
+        let slots = config.limits.concurrency.unwrap_or(settings.worker.slots).get();
+        let agent = match build_agent(config, tasks, slots, supervisor, outside) {
             Ok(agent) => agent,
             Err(error) if settings.worker.pools.contains(&config.pool) => return Err(error),
             // Its credentials are where its workers are.
             Err(_not_here) => continue,
         };
-        let profile = Arc::new(config.profile.clone());
-        served.insert(config.name.clone(), Served { agent, profile });
+        let known = Served {
+            agent,
+            profile: Arc::new(config.profile.clone()),
+            bounds: bounds(settings).within(&config.limits),
+        };
+        served.insert(config.name.clone(), known);
     }
     Ok(served)
 }

@@ -35,9 +35,12 @@ fn the_state_of_an_idle_cluster_is_shown() {
     lay_out(&redis.url());
     let status = run(&["status", "--redis", &redis.url()]).with(0);
     assert!(status.stdout.contains("backlog: 0 turns"), "{status:?}");
+    assert!(status.stdout.contains("no worker serves it"), "{status:?}");
     let status = run(&["status", "--json", "--redis", &redis.url()]).with(0);
     let status: Value = serde_json::from_str(&status.stdout).unwrap();
     assert_eq!(status["workers"], serde_json::json!([]));
+    let unserved = serde_json::json!([{ "pool": "default", "turns": 0, "workers": 0 }]);
+    assert_eq!(status["pools"], unserved);
     let dead = run(&["dead", "list", "--json", "--redis", &redis.url()]).with(0);
     assert_eq!(dead.stdout, "[]\n");
     run(&["dead", "show", "nonsense", "--redis", &redis.url()]).with(1);

@@ -3,7 +3,7 @@
 use toml::{Table, Value};
 
 use super::profile::{GENERIC, Profile};
-use super::{AgentConfig, AgentKind, Agents, DEFAULT_POOL, Profiles, SkillConfig, openai, process, upstream};
+use super::{AgentConfig, AgentKind, Agents, DEFAULT_POOL, Profiles, SkillConfig, limits, openai, process, upstream};
 use crate::domain::record::{BusyPolicy, CrashPolicy};
 use crate::platform::config::{ConfigError, ConfigErrors, Setting};
 
@@ -21,6 +21,9 @@ const AGENT_KEYS: [&str; 11] = [
     "direct",
 ];
 const SKILL_KEYS: [&str; 6] = ["id", "name", "description", "tags", "examples", "extended"];
+
+/// A key of the cluster's is called like the bell of this pool would be.
+const RESERVED_POOL: &str = "workers";
 
 /// Longest name of an agent or a pool: both are parts of keys and labels.
 const LONGEST_NAME: usize = 32;
@@ -52,6 +55,7 @@ pub(super) fn agents(table: &Table, profiles: &Profiles, errors: &mut ConfigErro
         all.push(agent(name, profiles, &mut reader));
     }
     refuse_shared_skills(table, &all, errors);
+    limits::refuse_shared_pools(&all, errors);
     if all.is_empty() {
         return Agents::default();
     }
@@ -97,7 +101,7 @@ fn refuse_shared_skills(tables: &Table, all: &[AgentConfig], errors: &mut Config
 
 fn agent(name: &str, profiles: &Profiles, reader: &mut Reader<'_>) -> AgentConfig {
     let own = AgentKind::ALL.into_iter().flat_map(own_keys);
-    let known: Vec<&str> = AGENT_KEYS.into_iter().chain(own).collect();
+    let known: Vec<&str> = AGENT_KEYS.into_iter().chain(limits::KEYS).chain(own).collect();
     reader.refuse_unknown(&known);
     let named = kind(reader);
     let kind = named.unwrap_or(AgentKind::Demo);
@@ -125,6 +129,8 @@ fn agent(name: &str, profiles: &Profiles, reader: &mut Reader<'_>) -> AgentConfi
     let pool = reader.text("pool").unwrap_or_else(|| DEFAULT_POOL.to_owned());
     if !is_name(&pool) {
         reader.wrong("pool", &pool, "must be 1 to 32 of a-z, 0-9, _ and -");
+    } else if pool == RESERVED_POOL {
+        reader.wrong("pool", &pool, "is kept for the list of workers");
     }
     let skills = skills(reader);
     if let Some(kind) = named {
@@ -148,6 +154,7 @@ fn agent(name: &str, profiles: &Profiles, reader: &mut Reader<'_>) -> AgentConfi
         busy: busy(reader),
         attempts: reader.attempts(),
         pool,
+        limits: limits::limits(reader),
         direct: reader.flag("direct"),
         title,
         description,

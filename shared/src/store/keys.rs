@@ -178,6 +178,11 @@ impl Keys {
         format!("{}:{{{BELL_TAG}}}:workers", self.prefix)
     }
 
+    /// Zset: pools with workers that serve them, by when they last said so. No pool is called like that.
+    pub fn serving(&self) -> String {
+        format!("{}:{{{BELL_TAG}}}:workers:pools", self.prefix)
+    }
+
     /// Hash: partitions, tags, versions; written once.
     pub fn layout_key(&self) -> String {
         format!("{}:layout", self.prefix)
@@ -391,6 +396,7 @@ mod tests {
             keys.control(p),
             keys.bell("default"),
             keys.workers(),
+            keys.serving(),
             keys.layout_key(),
         ];
         let expected = [
@@ -415,6 +421,7 @@ mod tests {
             "relevo:{7.38}:ctl",
             "relevo:{bell}:default",
             "relevo:{bell}:workers",
+            "relevo:{bell}:workers:pools",
             "relevo:layout",
         ];
         assert_eq!(all, expected);

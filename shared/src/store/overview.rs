@@ -1,5 +1,7 @@
 //! What the cluster does right now, for operators and for the cluster gauges.
 
+use std::collections::BTreeMap;
+
 use redis::Value;
 
 use super::connection::{At, Via, command};
@@ -23,6 +25,8 @@ pub struct Overview {
     pub oldest_ms: u64,
     /// How many partitions could not be looked at because their node of a cluster is away.
     pub missing: usize,
+    /// Turns that are queued or run, by the pool whose workers take them.
+    pub pools: BTreeMap<String, u64>,
     /// Live turns, oldest first, as many as were asked for.
     pub turns: Vec<RunningTurn>,
 }
@@ -105,9 +109,12 @@ impl Store {
             overview.suspended += u64::try_from(*suspended).unwrap_or(0);
         }
         overview.behind = overview.backlog;
-        for pair in queued.chunks_exact(2) {
+        let queues = pools.iter().flat_map(|pool| [pool; 3]).cycle();
+        for (pair, pool) in queued.chunks_exact(2).zip(queues) {
             if let [Some(length), Some(oldest)] = pair {
+                let before = overview.backlog;
                 overview.count(length, accepted_ms(oldest));
+                *overview.pools.entry(pool.clone()).or_default() += overview.backlog - before;
             }
         }
         Ok(overview)

@@ -115,7 +115,11 @@ async fn partitions_lie_evenly_on_the_nodes_and_what_spans_them_is_put_together(
     world.janitor().pass().await.unwrap();
     assert_eq!(world.store.unswept().await.unwrap().len(), 0);
     assert!(world.store.dead_turns(10).await.unwrap().is_empty());
-    world.store.worker_seen(&worker("w-1"), 1).await.unwrap();
+    world
+        .store
+        .worker_seen(&worker("w-1"), &["default".to_owned()], 1)
+        .await
+        .unwrap();
     assert_eq!(world.store.workers().await.unwrap().len(), 1);
 }
 

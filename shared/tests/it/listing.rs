@@ -373,27 +373,63 @@ async fn operators_see_what_waits_and_what_runs() {
     expected.sort_unstable();
     assert_eq!(turns, expected);
     running.finish(&world.store, End::Completed).await;
-    assert_eq!(world.store.overview(&pools).await.unwrap().backlog, 1);
+    let overview = world.store.overview(&pools).await.unwrap();
+    assert_eq!(overview.backlog, 1);
+    assert_eq!(
+        overview.pools.into_iter().collect::<Vec<_>>(),
+        [("default".to_owned(), 1)]
+    );
 }
 
 #[tokio::test]
-async fn workers_are_remembered_for_a_day() {
+async fn workers_and_their_pools_are_remembered_for_a_day() {
     let world = World::start().await;
     let now = world.probe.now();
-    for (name, seen) in [("w-old", now - 90_000_000), ("w-1", now)] {
-        world
-            .store
-            .worker_seen(&crate::fixture::worker(name), seen)
-            .await
-            .unwrap();
+    let pools = ["default".to_owned(), "large".to_owned()];
+    let seen = [
+        ("w-old", &pools[..], now - 90_000_000),
+        ("w-1", &pools[..], now),
+        ("w-2", &pools[1..], now - 20_000),
+    ];
+    for (name, pools, at) in seen {
+        let worker = crate::fixture::worker(name);
+        world.store.worker_seen(&worker, pools, at).await.unwrap();
     }
     world
         .store
-        .worker_seen(&crate::fixture::worker("w-2"), now)
+        .worker_seen(&crate::fixture::worker("w-3"), &pools[..1], now)
         .await
         .unwrap();
-    let names = |seen: Vec<relevo_shared::store::WorkerSeen>| seen.into_iter().map(|w| w.worker).collect::<Vec<_>>();
-    assert_eq!(names(world.store.workers().await.unwrap()), ["w-1", "w-2"]);
-    world.store.worker_left(&crate::fixture::worker("w-1")).await.unwrap();
-    assert_eq!(names(world.store.workers().await.unwrap()), ["w-2"]);
+    let names = async || {
+        let seen = world.store.workers().await.unwrap();
+        seen.into_iter().map(|seen| seen.worker).collect::<Vec<_>>()
+    };
+    let serving = async || {
+        let all = world.store.serving().await.unwrap();
+        let mut live: Vec<_> = all
+            .into_iter()
+            .map(|entry| (entry.pool.clone(), entry.worker.clone(), entry.is_live(now)))
+            .collect();
+        live.sort();
+        live
+    };
+    let entry = |pool: &str, worker: &str, live| (pool.to_owned(), worker.to_owned(), live);
+    assert_eq!(names().await, ["w-2", "w-1", "w-3"]);
+    let expected = [
+        entry("default", "w-1", true),
+        entry("default", "w-3", true),
+        entry("large", "w-1", true),
+        entry("large", "w-2", false),
+    ];
+    assert_eq!(serving().await, expected);
+    world
+        .store
+        .worker_left(&crate::fixture::worker("w-1"), &pools)
+        .await
+        .unwrap();
+    assert_eq!(names().await, ["w-2", "w-3"]);
+    assert_eq!(
+        serving().await,
+        [entry("default", "w-3", true), entry("large", "w-2", false)]
+    );
 }

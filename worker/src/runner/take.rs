@@ -2,12 +2,13 @@
 
 mod bells;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use relevo_shared::agents::Profile;
+use relevo_shared::agents::{AgentLimits, Profile};
 use relevo_shared::ids::{LeaseToken, Partition, WorkerId};
+use relevo_shared::platform::config::ByteSize;
 use relevo_shared::platform::tasks::{self, Kind, Tasks};
 use relevo_shared::platform::{clock, entropy};
 use relevo_shared::store::{Held, Keep, RedisClock, Retry, Store, StoreError, Take, Taken, Took, millis};
@@ -35,10 +36,11 @@ const AWAY: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone)]
 pub(crate) struct TurnSettings {
     pub(crate) ttl: Duration,
-    pub(crate) max_duration: Duration,
+    /// Of agents that have none of their own.
+    pub(crate) bounds: Bounds,
     pub(crate) max_suspended: Duration,
+    /// All of them, of whichever agents.
     pub(crate) slots: usize,
-    pub(crate) output: OutputLimits,
     pub(crate) keep: Keep,
 }
 
@@ -60,6 +62,31 @@ impl HandOver {
 pub(crate) struct Served {
     pub(crate) agent: Arc<dyn Agent>,
     pub(crate) profile: Arc<Profile>,
+    pub(crate) bounds: Bounds,
+}
+
+/// How long an attempt may run, and how much it may say.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    pub(crate) max_duration: Duration,
+    pub(crate) output: OutputLimits,
+}
+
+impl Bounds {
+    /// The narrower of these and an agent's own.
+    pub(crate) fn within(self, own: &AgentLimits) -> Self {
+        let narrower = |ours: u64, own: Option<u64>| own.map_or(ours, |own| ours.min(own));
+        Self {
+            max_duration: own
+                .max_duration
+                .map_or(self.max_duration, |own| self.max_duration.min(own)),
+            output: OutputLimits {
+                events: narrower(self.output.events, own.max_events),
+                bytes: narrower(self.output.bytes, own.max_bytes.map(ByteSize::get)),
+                ..self.output
+            },
+        }
+    }
 }
 
 /// What every part of a worker shares.
@@ -76,19 +103,29 @@ pub(crate) struct Worker {
     pub(crate) tasks: Tasks,
     pub(crate) metrics: WorkerMetrics,
     pub(crate) hand_over: HandOver,
+    /// Those that agents without slots of their own share.
     pub(crate) slots: Arc<Semaphore>,
+    /// Those of pools whose agents have slots of their own.
+    pub(crate) own_slots: BTreeMap<String, Arc<Semaphore>>,
     /// One permit for turns on their last attempt: they run one at a time, so that a poisoned one dies alone.
     pub(crate) last_attempt: Arc<Semaphore>,
 }
 
 impl Worker {
+    /// Those of an agent's turns.
+    pub(crate) fn bounds(&self, agent: &str) -> Bounds {
+        self.agents
+            .get(agent)
+            .map_or(self.settings.bounds, |served| served.bounds)
+    }
+
     /// The stamp of the next event: Redis' time, never before the turn was accepted.
     pub(crate) fn stamp(&self, taken: &Taken) -> u64 {
         self.clock.now().max(taken.record.submitted)
     }
 
-    /// Takes turns of all pools until draining begins. Returns when no take is outstanding.
-    pub(crate) async fn take_turns(self: Arc<Self>, pools: Vec<String>) {
+    /// Takes turns of these pools into these slots until draining begins. Returns when no take is outstanding.
+    pub(crate) async fn take_turns(self: Arc<Self>, pools: Vec<String>, slots: Arc<Semaphore>) {
         let shutdown = self.tasks.shutdown().clone();
         let mut bells = Bells::new(&self.store, pools);
         let mut failures = 0;
@@ -97,10 +134,10 @@ impl Worker {
             let next = tokio::select! {
                 biased;
                 () = shutdown.draining() => return,
-                next = self.next_partition(&mut bells, BELL_WAIT) => next,
+                next = self.next_partition(&mut bells, &slots, BELL_WAIT) => next,
             };
             let taken = match next {
-                Ok(Some((rung, permit))) => self.take_from(&rung.pool, rung.partition, permit).await,
+                Ok(Some((rung, permit))) => self.take_from(&rung, &slots, permit).await,
                 Ok(None) => Ok(()),
                 Err(error) => Err(error),
             };
@@ -122,9 +159,10 @@ impl Worker {
     async fn next_partition(
         &self,
         bells: &mut Bells,
+        slots: &Arc<Semaphore>,
         wait: Duration,
     ) -> Result<Option<(Rung, OwnedSemaphorePermit)>, StoreError> {
-        let Ok(permit) = Arc::clone(&self.slots).acquire_owned().await else {
+        let Ok(permit) = Arc::clone(slots).acquire_owned().await else {
             return std::future::pending().await;
         };
         let rung = bells.next(&self.store, wait).await?;
@@ -134,19 +172,20 @@ impl Worker {
 
     async fn take_from(
         self: &Arc<Self>,
-        pool: &str,
-        partition: Partition,
+        Rung { pool, partition }: &Rung,
+        slots: &Arc<Semaphore>,
         first: OwnedSemaphorePermit,
     ) -> Result<(), StoreError> {
+        let partition = *partition;
         // The janitor rings for it when its node is back.
         if self.store.is_away(partition) {
             return Ok(());
         }
         // At most a quarter of what is free, so that one partition does not starve the others. A partition that has more rings again.
-        let free = self.slots.available_permits() + 1;
+        let free = slots.available_permits() + 1;
         let mut permits = vec![first];
         while permits.len() < free.div_ceil(4).min(MOST_TAKEN) {
-            match Arc::clone(&self.slots).try_acquire_owned() {
+            match Arc::clone(slots).try_acquire_owned() {
                 Ok(permit) => permits.push(permit),
                 Err(_) => break,
             }
@@ -219,7 +258,7 @@ impl Worker {
             turn: taken.record.turn,
         };
         // A turn is renewed a little longer than it may run, so that its own end comes first.
-        let limit = self.settings.max_duration + self.settings.ttl;
+        let limit = self.bounds(&taken.record.agent).max_duration + self.settings.ttl;
         let lease = self.leases.add(held, taken.partition, sent, limit);
         let holds = Holds {
             _slot: slot,

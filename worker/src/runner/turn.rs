@@ -80,7 +80,7 @@ pub(crate) struct TurnRun {
 
 impl TurnRun {
     pub(crate) fn new(worker: Arc<Worker>, taken: Taken, lease: Arc<Lease>) -> Self {
-        let draft = Draft::new(&taken, worker.settings.output, worker.stamp(&taken));
+        let draft = Draft::new(&taken, worker.bounds(&taken.record.agent).output, worker.stamp(&taken));
         let news = lease.news();
         Self {
             worker,
@@ -119,7 +119,7 @@ impl TurnRun {
     }
 
     async fn attempt(&mut self, record: &Arc<relevo_shared::domain::record::TurnRecord>) -> Attempt {
-        let Some(Served { agent, profile }) = self.worker.agents.get(&record.agent).cloned() else {
+        let Some(Served { agent, profile, .. }) = self.worker.agents.get(&record.agent).cloned() else {
             let text = format!("agent {} is not configured on this worker", record.agent);
             return Attempt::Returned(Outcome::Failed(FailReason::AgentError, text));
         };
@@ -214,7 +214,7 @@ impl TurnRun {
 
     /// Writes what the agent says until it has said everything (`None`), or something else ends the attempt.
     async fn follow(&mut self, items: &mut mpsc::Receiver<Item>) -> Option<Attempt> {
-        let overdue = self.started + self.worker.settings.max_duration;
+        let overdue = self.started + self.worker.bounds(&self.taken.record.agent).max_duration;
         let shutdown = self.worker.tasks.shutdown().clone();
         let mut hand_over = std::pin::pin!(self.worker.hand_over.clone().wait());
         let mut flush_at = Instant::now() + BATCH_WAIT;

@@ -241,7 +241,7 @@ impl World {
             self.store.submit(&submit).await.unwrap(),
             Submitted::Accepted { .. }
         ));
-        self.store.ring("default", partition, now).await.unwrap();
+        self.store.ring(&record.pool, partition, now).await.unwrap();
         record
     }
 
@@ -297,7 +297,7 @@ impl World {
         };
         let answered = self.store.answer(&answering).await.unwrap();
         assert!(matches!(answered, Submitted::Accepted { .. }), "{answered:?}");
-        self.store.ring("default", partition, now).await.unwrap();
+        self.store.ring(&record.pool, partition, now).await.unwrap();
         record
     }
 

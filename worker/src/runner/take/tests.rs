@@ -29,14 +29,16 @@ async fn worker(redis: &RedisServer) -> Arc<Worker> {
         artifacts: None,
         settings: TurnSettings {
             ttl,
-            max_duration: ttl,
+            bounds: Bounds {
+                max_duration: ttl,
+                output: OutputLimits {
+                    events: 100,
+                    bytes: 1 << 20,
+                    event_bytes: 1 << 20,
+                },
+            },
             max_suspended: ttl,
             slots: 1,
-            output: OutputLimits {
-                events: 100,
-                bytes: 1 << 20,
-                event_bytes: 1 << 20,
-            },
             keep: Keep::default(),
         },
         authority: Authority { ttl },
@@ -46,6 +48,7 @@ async fn worker(redis: &RedisServer) -> Arc<Worker> {
         metrics: WorkerMetrics::new(Instruments::register(&registry).unwrap()),
         hand_over: HandOver(watch::channel(false).1),
         slots: Arc::new(Semaphore::new(1)),
+        own_slots: BTreeMap::new(),
         last_attempt: Arc::new(Semaphore::new(1)),
     })
 }
@@ -74,7 +77,7 @@ async fn the_last_slot_waits_for_all_pools() {
             until_blocked(&redis).await;
             worker.store.ring(pool, partition, 1).await.unwrap();
         };
-        let (next, ()) = tokio::join!(worker.next_partition(&mut bells, FOR_EVER), ring);
+        let (next, ()) = tokio::join!(worker.next_partition(&mut bells, &worker.slots, FOR_EVER), ring);
         let pool = pool.to_owned();
         assert_eq!(next.unwrap().unwrap().0, Rung { pool, partition });
     }
@@ -90,7 +93,11 @@ async fn no_pool_is_always_first() {
         for pool in ["one", "two"] {
             worker.store.ring(pool, Partition(n), 1).await.unwrap();
         }
-        let (rung, _slot) = worker.next_partition(&mut bells, FOR_EVER).await.unwrap().unwrap();
+        let (rung, _slot) = worker
+            .next_partition(&mut bells, &worker.slots, FOR_EVER)
+            .await
+            .unwrap()
+            .unwrap();
         heard.push(rung.pool);
     }
     assert_eq!(heard, ["two", "one", "two", "one"]);

@@ -77,7 +77,7 @@ impl TurnRun {
 
     /// Resolves when something else than the agent ends the attempt.
     async fn interrupted(&mut self) -> Attempt {
-        let overdue = self.started + self.worker.settings.max_duration;
+        let overdue = self.started + self.worker.bounds(&self.taken.record.agent).max_duration;
         let shutdown = self.worker.tasks.shutdown().clone();
         let mut hand_over = std::pin::pin!(self.worker.hand_over.clone().wait());
         loop {
