@@ -29,5 +29,6 @@ mod resp;
 mod resumes;
 mod rolling;
 mod stopped;
+mod suspends;
 mod trouble;
 mod wire;
