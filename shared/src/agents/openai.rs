@@ -24,7 +24,7 @@ pub(super) const KEYS: [&str; 12] = [
     "images",
     "history",
     "history_bytes",
-    "overload_wait",
+    "retry_for",
     "idle_timeout",
 ];
 
@@ -87,8 +87,8 @@ pub struct OpenAiConfig {
     pub history: u32,
     /// and how many bytes of them.
     pub history_bytes: ByteSize,
-    /// How long a turn waits at the most, all waits together, for an endpoint that says that it is busy.
-    pub overload_wait: Duration,
+    /// How long a turn goes on asking at the most, all waits together, where the endpoint has not taken the request.
+    pub retry_for: Duration,
     /// How long the endpoint may be silent, before its answer and within it.
     pub idle_timeout: Duration,
 }
@@ -110,7 +110,7 @@ impl OpenAiConfig {
             images: false,
             history: 100,
             history_bytes: ByteSize::new(256 << 10),
-            overload_wait: Duration::from_secs(30),
+            retry_for: Duration::from_secs(30),
             idle_timeout: Duration::from_mins(2),
         }
     }
@@ -170,11 +170,11 @@ pub(super) fn openai(reader: &mut Reader<'_>) -> Option<OpenAiConfig> {
         }
         config.history_bytes = bytes;
     }
-    if let Some(wait) = reader.setting::<Duration>("overload_wait") {
+    if let Some(wait) = reader.setting::<Duration>("retry_for") {
         if wait > LONGEST_WAIT {
-            reader.refuse("overload_wait", "must be at most \"10m\"");
+            reader.refuse("retry_for", "must be at most \"10m\"");
         }
-        config.overload_wait = wait;
+        config.retry_for = wait;
     }
     if let Some(silence) = reader.setting::<Duration>("idle_timeout") {
         if silence.is_zero() || silence > LONGEST_SILENCE {
@@ -277,7 +277,7 @@ mod tests {
         let (agents, errors) = read(
             "[a]\nkind = \"openai\"\nurl = \"https://h/v1\"\nmodel = \"m\"\nsystem = { file = \"/srv/prompt\" }\n\
              temperature = 0.5\nmax_tokens = 100\nstream = false\nusage = false\nimages = true\nhistory = 0\n\
-             history_bytes = \"1MiB\"\noverload_wait = \"0s\"\nidle_timeout = \"10m\"\nbearer = { env = \"KEY\" }\n[a.options]\ntop_p = 0.9\nstop = [\"x\"]\n",
+             history_bytes = \"1MiB\"\nretry_for = \"0s\"\nidle_timeout = \"10m\"\nbearer = { env = \"KEY\" }\n[a.options]\ntop_p = 0.9\nstop = [\"x\"]\n",
         );
         assert_eq!(errors, Vec::<String>::new());
         let agent = agents.default_agent();
@@ -287,7 +287,7 @@ mod tests {
         assert_eq!((config.stream, config.usage, config.images), (false, false, true));
         assert_eq!((config.history, config.history_bytes.get()), (0, 1 << 20));
         assert_eq!(
-            (config.overload_wait, config.idle_timeout),
+            (config.retry_for, config.idle_timeout),
             (Duration::ZERO, Duration::from_mins(10))
         );
         assert_eq!(config.upstream.bearer, Some(EnvValue::Env("KEY".to_owned())));
@@ -302,7 +302,7 @@ mod tests {
     fn all_mistakes_are_reported_together_and_show_no_credential() {
         let (agents, errors) = read(
             "[a]\nkind = \"openai\"\nurl = \"https://u:hunter2@h/v1\"\nsystem = { path = \"x\" }\ntemperature = 3\nmax_tokens = 0\n\
-             stream = 1\nhistory = 10001\nhistory_bytes = \"1GiB\"\noverload_wait = \"1h\"\nidle_timeout = \"0s\"\ncommand = [\"x\"]\n\
+             stream = 1\nhistory = 10001\nhistory_bytes = \"1GiB\"\nretry_for = \"1h\"\nidle_timeout = \"0s\"\ncommand = [\"x\"]\n\
              [a.options]\nmessages = 1\nmax_tokens = 1\n\
              [b]\nkind = \"openai\"\ndefault = true\nurl = \"http://h/v1/chat/completions\"\nmodel = \"m\"\noptions = 1\n\
              [c]\nkind = \"demo\"\nmodel = \"m\"\n",
@@ -318,7 +318,7 @@ mod tests {
             "agents.a.stream: must be",
             "agents.a.history: must be",
             "agents.a.history_bytes: must be",
-            "agents.a.overload_wait: must be",
+            "agents.a.retry_for: must be",
             "agents.a.idle_timeout: must be",
             "agents.a.command: belongs to kind = \"process\"",
             "agents.b.url: must be the base alone",

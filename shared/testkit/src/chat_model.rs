@@ -70,7 +70,12 @@ pub struct ChatModel {
 impl ChatModel {
     /// Starts one. `answer` is given the number of the request, from 0, and its body.
     pub fn start(answer: impl Fn(usize, &Value) -> Vec<Act> + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0)), answer)
+    }
+
+    /// Starts one at an address.
+    pub fn start_at(address: SocketAddr, answer: impl Fn(usize, &Value) -> Vec<Act> + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind(address).expect("a free port");
         let address = listener.local_addr().expect("a bound address");
         let (seen, answer) = (Arc::new(Seen::default()), Arc::new(answer));
         let all = Arc::clone(&seen);

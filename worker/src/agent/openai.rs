@@ -149,9 +149,9 @@ impl OpenAi {
         request::body(&self.config, system.as_deref(), conversation, &said.now).map_err(|error| error.to_string())
     }
 
-    /// Asks until there is an answer, or none is to be had. A server that is busy has done nothing: it is asked again.
+    /// Asks until there is an answer, or none is to be had. A server that is busy, or not there, has done nothing: it is asked again.
     async fn ask(&self, turn: &Turn, sink: &EventSink, body: &[u8]) -> Result<Answered, Unanswered> {
-        let mut waits = Waits::new(self.config.overload_wait);
+        let mut waits = Waits::new(self.config.retry_for);
         loop {
             let mut voice = Voice::new(sink);
             let counted = Counted::new(&self.metrics, &self.name);

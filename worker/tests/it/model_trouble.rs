@@ -1,5 +1,6 @@
 //! Models whose servers are busy, broken, silent or cut off: one honest end, and nothing of it in the conversation.
 
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -205,7 +206,7 @@ async fn a_cancel_closes_the_connection_at_once() {
         2 => busy("429 Too Many Requests", "retry-after: 60\r\n"),
         _ => says(&["here"]),
     });
-    let worker = start(&world, &model, "overload_wait = \"2m\"").await;
+    let worker = start(&world, &model, "retry_for = \"2m\"").await;
     let first = world.ask("c-1", "hello", CrashPolicy::Fail).await;
     world.until_entries(first.task, 3).await;
     cancel(&world, &first).await;
@@ -289,16 +290,33 @@ async fn a_server_that_fails_again_and_again_is_left_alone() {
     .await;
 }
 
+/// An address that nobody else comes to, with nobody there.
+fn deserted() -> SocketAddr {
+    let listener = TcpListener::bind("127.77.0.1:0").unwrap();
+    listener.local_addr().unwrap()
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_not_there_is_named_to_nobody() {
+async fn a_server_that_is_not_there_is_waited_for_and_named_to_nobody() {
     let world = World::start().await;
-    // A port that was free a moment ago.
-    let free = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
-    let table = format!("[a]\nkind = \"openai\"\nurl = \"http://{free}/v1\"\nmodel = \"m\"\n");
-    let _worker = RunningWorker::start_with(&world.redis.url(), &[], &table).await;
+    let address = deserted();
+    let table = |more: &str| format!("[a]\nkind = \"openai\"\nurl = \"http://{address}/v1\"\nmodel = \"m\"\n{more}\n");
+    let impatient = RunningWorker::start_with(&world.redis.url(), &[], &table("retry_for = \"0s\"")).await;
     let words = failed(&ask(&world, "c-1", CrashPolicy::Fail).await);
     assert_eq!(words, "The model's server cannot be reached.");
+    assert!(impatient.stop().await);
+    let worker = RunningWorker::start_with(&world.redis.url(), &[], &table("")).await;
+    let turn = world.ask("c-1", "hello", CrashPolicy::Fail).await;
+    poll::until("the server is not there", || async {
+        let missed = worker.metric("relevo_worker_model_requests_total", Some("unreachable"));
+        if missed > 0.0 { Ok(()) } else { Err(missed) }
+    })
+    .await;
+    let model = ChatModel::start_at(address, |_, _| says(&["back"]));
+    let stored = world.until_over(turn.task).await;
+    assert_eq!(
+        (stored.state.clone(), answer(&stored).as_str()),
+        (TaskState::Completed, "back")
+    );
+    assert_eq!(model.asked().len(), 1);
 }

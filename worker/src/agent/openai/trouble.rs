@@ -17,7 +17,7 @@ const SHORTEST_SECRET: usize = 4;
 /// What may follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// The server did nothing and wants to be asked later: after this time, if it says so.
+    /// The server has not taken the request, and may take it later: after this time, if it says so.
     Busy(Option<Duration>),
     /// It failed again and again and is left alone for so long.
     Open(Duration),
@@ -70,7 +70,10 @@ impl Trouble {
                 kind: Kind::Open(*again),
                 ..Self::passing("breaker", text)
             },
-            EgressError::Connect { .. } => Self::passing("unreachable", text),
+            EgressError::Connect { .. } => Self {
+                kind: Kind::Busy(None),
+                ..Self::passing("unreachable", text)
+            },
             EgressError::Broken { .. } => Self::passing("broken", text),
             EgressError::Silent { .. } => Self::passing("silent", text),
             EgressError::Refused(_) | EgressError::Redirect { .. } => Self::lasting("refused", text),

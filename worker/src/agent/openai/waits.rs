@@ -1,4 +1,4 @@
-//! How long a turn waits for a server that says that it is busy. Pure.
+//! How long a turn waits for a server that is busy or not there. Pure.
 
 use std::time::Duration;
 
