@@ -83,7 +83,7 @@ pub fn main() -> ExitCode {
             return ExitCode::from(code);
         }
     };
-    let ended = match runtime::run(run(command, &screen)) {
+    let ended = match runtime::run(None, run(command, &screen)) {
         Ok(ended) => ended,
         Err(error) => Err(Problem::Failed(anyhow::Error::from(error).context("no runtime"))),
     };

@@ -96,7 +96,7 @@ pub fn main() -> ExitCode {
     }
     config.ready_file = arguments.ready_file;
     logging::init(&config.settings.log);
-    runtime::run(run(config)).unwrap_or_else(|error| {
+    runtime::run(config.settings.runtime.threads, run(config)).unwrap_or_else(|error| {
         tracing::error!(error = &error as &dyn std::error::Error, "no runtime");
         ExitCode::FAILURE
     })

@@ -23,11 +23,12 @@ fn main() -> ExitCode {
         Started::Refuse(text, code) => return say(&mut std::io::stderr(), &format!("{text}\n"), code),
     };
     logging::init(&config.settings.log);
+    let threads = config.settings.runtime.threads;
     let run = async {
         let app = App::build(*config, args.ready_file, Shutdown::new()).await?;
         app.run_with_signals().await
     };
-    let ended = match runtime::run(run) {
+    let ended = match runtime::run(threads, run) {
         Ok(ended) => ended,
         Err(error) => {
             return say(

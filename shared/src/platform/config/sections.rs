@@ -10,6 +10,7 @@ mod egress;
 mod keep;
 mod process;
 mod redis;
+mod runtime;
 mod turn;
 
 use std::fmt;
@@ -24,6 +25,7 @@ pub use process::{
     WorkspaceSettings, is_media_type,
 };
 pub use redis::RedisSettings;
+pub use runtime::RuntimeSettings;
 pub use turn::{CancelSettings, LeaseSettings, SendSettings, StreamSettings, TurnSettings};
 #[cfg(test)]
 pub(crate) use turn::{MOST_BYTES, MOST_EVENTS};
@@ -128,6 +130,8 @@ sections! {
     secrets: SecretSettings,
     /// Stopping.
     drain: DrainSettings,
+    /// What a process computes with.
+    runtime: RuntimeSettings,
     /// Logging.
     log: LogSettings,
 }

@@ -12,9 +12,10 @@ use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionInfo, Pipeline, RedisE
 use super::super::StoreError;
 use super::super::clock::millis;
 use super::super::error::breaks_connection;
-use crate::platform::clock;
+use crate::platform::{clock, runtime};
 
-/// How many multiplexed connections carry the scripts. Two: one alone is bound by the single task that parses its replies.
+/// Most multiplexed connections that carry the scripts. Two: one alone is bound by the single task that parses its replies. Where there
+/// is one thread, one: it can do no more, and calls of one moment share a write.
 const LANES: usize = 2;
 
 /// How often a node that is away is tried.
@@ -85,7 +86,7 @@ impl Node {
         Ok(Self {
             name: info.addr().to_string(),
             client,
-            lanes: (0..LANES).map(|_| Lane::default()).collect(),
+            lanes: (0..runtime::threads().min(LANES)).map(|_| Lane::default()).collect(),
             timeout: options.timeout,
             pool,
             away: Away {
