@@ -41,8 +41,8 @@ pub use reference::{default_file, reference_markdown};
 pub use sections::{
     AdminSettings, ArtifactSettings, ArtifactStore, AuthSettings, CancelSettings, CompatSettings, DrainSettings,
     EgressSettings, GATEWAY_ADMIN, GatewaySettings, LeaseSettings, LimitSettings, LogFormat, LogSettings,
-    RedisSettings, RetentionSettings, RuntimeSettings, SECTIONS, SecretSettings, SendSettings, Settings, Statuses, StreamSettings,
-    TurnSettings, WORKER_ADMIN, WorkerSettings, WorkspaceSettings, is_media_type,
+    RedisSettings, RetentionSettings, RuntimeSettings, SECTIONS, SecretSettings, SendSettings, Settings, Statuses,
+    StreamSettings, TurnSettings, WORKER_ADMIN, WorkerSettings, WorkspaceSettings, is_media_type,
 };
 #[cfg(test)]
 pub(crate) use sections::{MOST_BYTES, MOST_EVENTS};
