@@ -8,7 +8,7 @@ use serde_json::Value;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
-use super::ApiError;
+use super::{ApiError, Plain};
 
 impl ApiError {
     /// The status, with what the details of the other bindings say.
@@ -29,6 +29,15 @@ impl ApiError {
             self.message(),
             details,
         )
+    }
+}
+
+impl Plain {
+    /// The status of what a request is refused with before it is read.
+    pub(crate) fn to_grpc(self) -> Status {
+        let row = self.row();
+        let details = ErrorDetails::with_error_info(row.reason, row.domain, HashMap::new());
+        Status::with_error_details(Code::from_i32(row.grpc.number()), self.text(), details)
     }
 }
 

@@ -29,7 +29,7 @@ use tonic::{Request, Response, Status};
 use super::body::is_too_heavy;
 use super::dispatch::{Answer, dispatch};
 use super::{call, version};
-use crate::error::ApiError;
+use crate::error::{ApiError, Plain};
 use crate::observe::Observed;
 use crate::operations::extensions::Active;
 use crate::request::Violations;
@@ -72,10 +72,19 @@ pub(crate) async fn router(services: &Services) -> Result<(Router, Health), toni
     Ok((router, health))
 }
 
-/// tonic calls a message that cannot be decoded an internal error; it is the client's.
+/// What tonic refuses by itself it says without details; and a message that cannot be decoded it calls an internal error, which is
+/// the client's.
 async fn blame_the_client(response: axum::response::Response) -> axum::response::Response {
     let header = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
-    let internal = header("grpc-status") == Some("13");
+    let (status, told) = (header("grpc-status"), header("grpc-status-details-bin").is_some());
+    if status == Some("11") && !told {
+        return Plain::TooLarge.to_grpc().into_http();
+    }
+    if status == Some("12") && !told && header("grpc-message").is_none() {
+        let unknown = ApiError::MethodNotFound(String::new());
+        return unknown.to_grpc(Statuses::Current).into_http();
+    }
+    let internal = status == Some("13");
     // Percent-encoded on the wire.
     let said = header("grpc-message").map(|text| text.replace("%20", " "));
     let undecoded = said.is_some_and(|said| UNDECODED.iter().any(|words| said.starts_with(words)));

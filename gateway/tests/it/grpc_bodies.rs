@@ -41,6 +41,27 @@ async fn a_body_that_is_no_message_is_the_clients_mistake() {
 }
 
 #[tokio::test]
+async fn a_method_of_nobodys_is_told_with_its_reason() {
+    let world = world(&[]).await;
+    let channel = Endpoint::from_shared(format!("http://{}", world.gateway.grpc)).unwrap();
+    let mut channel = channel.connect().await.unwrap();
+    for path in ["lf.a2a.v1.A2AService/Nothing", "nobody.Service/Nothing"] {
+        let request = Request::post(format!("http://{}/{path}", world.gateway.grpc))
+            .header("content-type", "application/grpc")
+            .header("te", "trailers")
+            .body(tonic::body::Body::empty())
+            .unwrap();
+        std::future::poll_fn(|context| channel.poll_ready(context))
+            .await
+            .unwrap();
+        let answer = channel.call(request).await.unwrap();
+        let status = Status::from_header_map(answer.headers()).unwrap();
+        assert_eq!(status.code(), Code::Unimplemented, "{path}: {status}");
+        assert_eq!(refusal(&status).reason, "METHOD_NOT_FOUND", "{path}");
+    }
+}
+
+#[tokio::test]
 async fn numbers_that_json_has_not_are_refused_by_field() {
     let world = world(&[]).await;
     let mut client = Client::new(world.gateway.grpc).raw();
