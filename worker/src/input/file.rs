@@ -242,4 +242,24 @@ mod tests {
             assert_eq!(refused(&place, foreign), NOT_LOCAL.words, "{foreign}");
         }
     }
+
+    #[test]
+    fn paths_and_names_are_looked_for_up_to_what_the_system_opens() {
+        let root = tempfile::tempdir().unwrap();
+        let workspace = root.path().canonicalize().unwrap();
+        let (fits, over) = ("n".repeat(255), "n".repeat(256));
+        std::fs::write(workspace.join(&fits), "x").unwrap();
+        let roots = Roots::new(&[workspace.display().to_string()]);
+        let place = Place {
+            workspace: &workspace,
+            roots: &roots,
+        };
+        let at = |name: &str| format!("file://{}/{name}", workspace.display());
+        assert!(place.open(&at(&fits)).is_ok());
+        assert_eq!(refused(&place, &at(&over)), NO_FILE.words);
+        assert!(!may_exist(Path::new(&over)));
+        let path = |length: usize| PathBuf::from(format!("/{}", "d/".repeat(2_100)).split_at(length).0);
+        assert!(may_exist(&path(4095)));
+        assert!(!may_exist(&path(4096)));
+    }
 }

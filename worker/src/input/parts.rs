@@ -49,12 +49,11 @@ pub(super) fn text(message: &Message, ingest: &Ingest, place: &Place<'_>) -> Res
     let mut left = READ_BYTES;
     for part in &message.parts {
         let text = one(part, ingest, place, &mut left)?;
-        if whole.len() + text.len() >= PROMPT_BYTES {
+        let line = if text.is_empty() || whole.is_empty() { "" } else { "\n" };
+        if whole.len() + line.len() + text.len() > PROMPT_BYTES {
             return Err(LONG_PROMPT);
         }
-        if !text.is_empty() && !whole.is_empty() {
-            whole.push('\n');
-        }
+        whole.push_str(line);
         whole.push_str(&text);
     }
     if whole.trim().is_empty() {
@@ -195,6 +194,8 @@ mod tests {
         sized("1m+", (1 << 20) + 1);
         sized("25m", 25 << 20);
         sized("25m+", (25 << 20) + 1);
+        sized("14m", 14 << 20);
+        sized("14m+", (14 << 20) + 1);
         let parts = parts.into_iter().map(|mut part| {
             if let PartContent::Url(url) = &mut part.content {
                 *url = url.replace("WS", &workspace.display().to_string());
@@ -279,12 +280,14 @@ mod tests {
 
     #[test]
     fn many_parts_are_bounded_together() {
-        let text = || part(PartContent::Text("a".repeat(1 << 19)), "", "");
-        assert!(read((0..7).map(|_| text()).collect()).is_ok());
-        assert_eq!(read((0..8).map(|_| text()).collect()), Err(LONG_PROMPT.words));
-        let files = |n| (0..n).map(|_| part(url("25m"), "image/png", "")).collect();
-        assert!(read(files(2)).is_ok());
-        assert_eq!(read(files(3)), Err(LONG_READ.words));
+        let text = |len: usize| part(PartContent::Text("a".repeat(len)), "", "");
+        // With the line's end between them.
+        let whole = read(vec![text(1 << 21), text((1 << 21) - 1)]).unwrap();
+        assert_eq!(whole.len(), 4 << 20);
+        assert_eq!(read(vec![text(1 << 21), text(1 << 21)]), Err(LONG_PROMPT.words));
+        let files = |names: &[&str]| names.iter().map(|name| part(url(name), "image/png", "")).collect();
+        assert!(read(files(&["25m", "25m", "14m"])).is_ok());
+        assert_eq!(read(files(&["25m", "25m", "14m+"])), Err(LONG_READ.words));
     }
 
     #[test]
