@@ -76,18 +76,26 @@ async def test_the_card_is_found_at_its_well_known_path(http):
 
 @pytest.mark.parametrize("binding", ["JSONRPC", "HTTP+JSON"])
 async def test_what_is_offered_to_clients_of_0_3_serves_this_one_too(http, binding):
-    card = await A2ACardResolver(http, GATEWAY_A).get_agent_card()
-    old = [interface for interface in card.supported_interfaces if interface.protocol_version == "0.3"]
-    del card.supported_interfaces[:]
-    card.supported_interfaces.extend(old)
-    config = ClientConfig(supported_protocol_bindings=[binding], httpx_client=http, streaming=True)
-    async with await create_client(card, config) as client:
+    async def connect(gateway):
+        card = await A2ACardResolver(http, gateway).get_agent_card()
+        old = [interface for interface in card.supported_interfaces if interface.protocol_version == "0.3"]
+        del card.supported_interfaces[:]
+        card.supported_interfaces.extend(old)
+        config = ClientConfig(supported_protocol_bindings=[binding], httpx_client=http, streaming=True)
+        return await create_client(card, config)
+
+    async with await connect(GATEWAY_A) as client, await connect(GATEWAY_B) as other:
         task = await running(client)
+        assert (await other.get_task(GetTaskRequest(id=task.id))).id == task.id
         with pytest.raises(NotImplementedError):
             await client.list_tasks(ListTasksRequest())
-        subscription = client.subscribe(SubscribeToTaskRequest(id=task.id))
+        # What the SDK has no call for in 0.3 is on its path. The SDK has made the HTTP client name version 1.0.
+        query, old = {"contextId": task.context_id}, {"A2A-Version": "0.3"}
+        page = (await http.get(f"{GATEWAY_B}/v1/tasks", params=query, headers=old)).json()
+        assert [listed["id"] for listed in page["tasks"]] == [task.id]
+        subscription = other.subscribe(SubscribeToTaskRequest(id=task.id))
         assert (await anext(subscription)).task.id == task.id
-        canceled = await client.cancel_task(CancelTaskRequest(id=task.id))
+        canceled = await other.cancel_task(CancelTaskRequest(id=task.id))
         assert canceled.status.state == TaskState.TASK_STATE_CANCELED
         events = [event async for event in subscription]
         assert events[-1].status_update.status.state == TaskState.TASK_STATE_CANCELED

@@ -97,6 +97,23 @@ async def test_parts_of_every_kind_are_taken(connect):
 
 
 @pytest.mark.anyio
+async def test_tasks_are_listed_on_the_path_that_0_3_has_for_it(connect):
+    client, context = await connect(), f"c-{uuid.uuid4().hex}"
+    sent = [(await last_task(client.send_message(message("chunks=1", context_id=context)))).id for _ in range(3)]
+    seen, token = [], ""
+    async with httpx.AsyncClient(timeout=60) as http:
+        while True:
+            query = {"contextId": context, "pageSize": 2} | ({"pageToken": token} if token else {})
+            page = (await http.get(f"{GATEWAY_B}/v1/tasks", params=query)).json()
+            assert page["totalSize"] == 3
+            seen += [task["id"] for task in page["tasks"]]
+            token = page["nextPageToken"]
+            if not token:
+                break
+    assert seen == sent[::-1]
+
+
+@pytest.mark.anyio
 async def test_errors_have_their_codes(connect, transport):
     client = await connect()
     task = await last_task(client.send_message(message("chunks=1")))
