@@ -59,6 +59,7 @@ endef
 fuzz: rust deps-redis build ## 100,000 hostile inputs for every reader of what clients send, and for a whole gateway
 	PROPTEST_CASES=$(or $(FUZZ_CASES),100000) cargo test $(LOCKED) -p relevo-shared --lib hostile
 	PROPTEST_CASES=$(or $(FUZZ_CASES),100000) cargo test $(LOCKED) -p relevo-gateway --lib --test it hostile
+	PROPTEST_CASES=$(or $(FUZZ_CASES),100000) cargo test $(LOCKED) -p relevo-worker --lib hostile
 
 crowd: rust deps build ## the long rounds that `test` leaves out: 2,000 conversations at once
 	cargo test $(LOCKED) -p relevo-loadtest --test cluster -- --ignored

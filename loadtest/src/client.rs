@@ -123,11 +123,15 @@ impl Outgoing<'_> {
     }
 }
 
+/// Sees every answer and event as it came, with the method that it is of.
+pub type Eye = fn(&str, &[u8]);
+
 /// Speaks to a cluster. Clones share their connections.
 #[derive(Debug, Clone)]
 pub struct Client {
     http: reqwest::Client,
     urls: Vec<String>,
+    eye: Option<Eye>,
 }
 
 #[derive(Deserialize)]
@@ -176,7 +180,19 @@ impl Client {
             .tcp_nodelay(true)
             .no_proxy()
             .build()?;
-        Ok(Self { http, urls })
+        Ok(Self { http, urls, eye: None })
+    }
+
+    /// The same client with somebody who looks at everything that comes.
+    #[must_use]
+    pub fn watched(self, eye: Eye) -> Self {
+        Self { eye: Some(eye), ..self }
+    }
+
+    fn look(&self, method: &str, body: &[u8]) {
+        if let Some(eye) = self.eye {
+            eye(method, body);
+        }
     }
 
     /// How many addresses it knows.
@@ -211,6 +227,7 @@ impl Client {
         let response = self.post(at, method, params, headers).await?;
         let (status, retry_after) = (response.status().as_u16(), retry_after(&response));
         let body = response.bytes().await.map_err(CallError::Broken)?;
+        self.look(method, &body);
         answer(&body, status, retry_after)
     }
 
@@ -254,6 +271,8 @@ impl Client {
         let kind = response.headers().get(reqwest::header::CONTENT_TYPE);
         if kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream")) {
             return Ok(EventStream {
+                eye: self.eye,
+                method: method.to_owned(),
                 response,
                 parser: Parser::default(),
                 retry_ms: None,
@@ -262,6 +281,7 @@ impl Client {
         }
         let (status, retry_after) = (response.status().as_u16(), retry_after(&response));
         let body = response.bytes().await.map_err(CallError::Broken)?;
+        self.look(method, &body);
         let other: Value = answer(&body, status, retry_after)?;
         Err(CallError::Foreign(format!("no stream: {other}")))
     }
@@ -337,6 +357,8 @@ fn answer<T: for<'de> Deserialize<'de>>(body: &[u8], status: u16, retry_after: O
 /// An open event stream.
 #[derive(Debug)]
 pub struct EventStream {
+    eye: Option<Eye>,
+    method: String,
     response: reqwest::Response,
     parser: Parser,
     retry_ms: Option<u64>,
@@ -360,7 +382,12 @@ impl EventStream {
     pub async fn next(&mut self) -> Result<Option<StreamEvent>, CallError> {
         loop {
             match self.parser.frame()? {
-                Some(Frame::Event { id, data }) => return read(id, &data).map(Some),
+                Some(Frame::Event { id, data }) => {
+                    if let Some(eye) = self.eye {
+                        eye(&self.method, data.as_bytes());
+                    }
+                    return read(id, &data).map(Some);
+                }
                 Some(Frame::Retry(ms)) => self.retry_ms = Some(ms),
                 Some(Frame::Comment) => self.comments += 1,
                 None => {

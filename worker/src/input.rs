@@ -6,6 +6,8 @@
 //! task ends FAILED with the words, one that continues is again what it was before.
 
 mod file;
+#[cfg(test)]
+mod hostile;
 mod parts;
 mod workspace;
 

@@ -4,6 +4,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use relevo_testkit::poll;
+use relevo_testkit::schema::{Shape, judge};
 use serde_json::Value;
 
 use crate::command::{Dev, ended, printed, run, run_with, runs, scratch};
@@ -55,7 +56,14 @@ fn a_conversation_flows_and_survives_a_restart() {
         .iter()
         .map(|task| task["id"].as_str().unwrap())
         .collect();
-    assert_eq!(ids, [task, streamed.noted("task")], "the latest change comes first");
+    assert_eq!(
+        ids,
+        [task.clone(), streamed.noted("task")],
+        "the latest change comes first"
+    );
+    // As it came, which the schemas of the protocol judge.
+    let raw = dev.client(&["task", "get", &task, "--json"]).with(0);
+    judge(Shape::Task, &serde_json::from_str(&raw.stdout).unwrap());
     dev.stop().with(0);
 }
 

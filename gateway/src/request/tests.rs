@@ -23,6 +23,7 @@ use serde_json::{Number, Value, json};
 use super::*;
 
 mod hostile;
+mod others;
 
 fn json_value() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
@@ -96,6 +97,14 @@ fn message() -> impl Strategy<Value = Message> {
         )
 }
 
+/// One in an answer, which both sides may have said.
+fn told() -> impl Strategy<Value = Message> {
+    (message(), any::<bool>()).prop_map(|(message, by_agent)| Message {
+        role: if by_agent { Role::Agent } else { Role::User },
+        ..message
+    })
+}
+
 fn send_request() -> impl Strategy<Value = SendMessageRequest> {
     let configuration = (names(), option::of(0..1_000), option::of(any::<bool>())).prop_map(
         |(accepted_output_modes, history_length, return_immediately)| SendMessageConfiguration {
@@ -132,7 +141,7 @@ fn state() -> impl Strategy<Value = TaskState> {
 
 fn status() -> impl Strategy<Value = TaskStatus> {
     let time = option::of(-62_135_596_800_000..253_402_300_799_999_i64);
-    (state(), option::of(message()), time).prop_map(|(state, message, ms)| TaskStatus {
+    (state(), option::of(told()), time).prop_map(|(state, message, ms)| TaskStatus {
         state,
         message,
         timestamp: ms.and_then(DateTime::from_timestamp_millis),
@@ -154,7 +163,7 @@ fn artifact() -> impl Strategy<Value = Artifact> {
 }
 
 fn task() -> impl Strategy<Value = Task> {
-    let lists = (option::of(vec(artifact(), 0..2)), option::of(vec(message(), 0..2)));
+    let lists = (option::of(vec(artifact(), 0..2)), option::of(vec(told(), 0..2)));
     (any::<String>(), any::<String>(), status(), lists, metadata()).prop_map(
         |(id, context_id, status, (artifacts, history), metadata)| Task {
             id,
@@ -171,7 +180,7 @@ fn event() -> impl Strategy<Value = StreamResponse> {
     let ids = || (any::<String>(), any::<String>(), metadata());
     prop_oneof![
         task().prop_map(StreamResponse::Task),
-        message().prop_map(StreamResponse::Message),
+        told().prop_map(StreamResponse::Message),
         (ids(), status()).prop_map(|((task_id, context_id, metadata), status)| {
             StreamResponse::StatusUpdate(TaskStatusUpdateEvent {
                 task_id,
@@ -259,7 +268,7 @@ impl Spelling {
     fn member(self, name: &str, value: Value) -> Value {
         match (name, &value) {
             ("metadata" | "data", _) => value,
-            ("role", Value::String(_)) if self.numbers => json!(1),
+            ("role", Value::String(role)) if self.numbers => json!(if role == "ROLE_AGENT" { 2 } else { 1 }),
             ("status", Value::String(name)) if self.numbers => {
                 let state = a2a_pb::TaskState::from_str_name(name).unwrap();
                 json!(i32::from(state))
@@ -400,7 +409,7 @@ proptest! {
     #[test]
     fn answers_are_printed_as_the_generated_types_read_them(
         tasks in vec(task(), 0..3),
-        message in message(),
+        message in told(),
         next_page_token in any::<String>(),
         page_size in any::<i32>(),
         total_size in any::<i32>(),

@@ -165,4 +165,18 @@ mod tests {
             assert_eq!(is_too_heavy(&value), heavy, "{}...", &text[..20]);
         }
     }
+
+    #[test]
+    fn the_heaviest_request_is_read_and_one_value_more_is_not() {
+        // An object, its member and a list, and as many items as make up the rest.
+        let items = (HEAVIEST - OBJECT) / VALUE - 2;
+        assert_eq!(OBJECT + (items + 2) * VALUE, HEAVIEST);
+        for (items, heavy) in [(items, false), (items + 1, true)] {
+            let value = serde_json::json!({ "": vec![0; items] });
+            assert_eq!(is_too_heavy(&value), heavy, "{items}");
+            // In a text the items are known by the commas between them.
+            let text = serde_json::json!({ "": vec![0; items + 1] }).to_string();
+            assert_eq!(weight(text.as_bytes()) > HEAVIEST, heavy, "{items}");
+        }
+    }
 }

@@ -131,6 +131,9 @@ impl Printed {
 }
 
 #[cfg(test)]
+mod hostile;
+
+#[cfg(test)]
 mod tests {
     use relevo_shared::agents::Agents;
 
@@ -147,7 +150,7 @@ mod tests {
         Card::new(&card, old, private, "X-API-Key", since)
     }
 
-    fn card(url: &str, private: bool) -> Card {
+    pub(super) fn card(url: &str, private: bool) -> Card {
         served(url, None, private)
     }
 

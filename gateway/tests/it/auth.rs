@@ -12,9 +12,9 @@ use crate::binding::{ALL, Binding, Caller};
 use crate::client::message;
 use crate::gateway::{Gateway, World, client_keys, world_with};
 use crate::grpc_client::{encode, request};
-use crate::schema::without_0_3;
 use a2a_pb::protojson;
 use relevo_testkit::RedisServer;
+use relevo_testkit::schema::without_0_3;
 
 const PRINCIPALS: &str = "
 [principals.ann]

@@ -4,7 +4,7 @@ use relevo_shared::domain::state::End;
 use serde_json::json;
 use tonic::Code;
 
-use crate::binding::{Binding, Caller};
+use crate::binding::{ALL, Binding, Caller};
 use crate::client::message;
 use crate::gateway::{World, world};
 
@@ -52,6 +52,26 @@ async fn by_the_seeds_letter_only_running_tasks_are_canceled_and_subscribed_to()
     assert!(subscribed.next().await.is_some());
     let task = caller.result("CancelTask", json!({ "id": id })).await;
     assert_eq!(task["status"]["state"], "TASK_STATE_CANCELED");
+}
+
+/// A subscription to what has ended leads nowhere, by the letter as if there were no such task.
+#[tokio::test]
+async fn a_subscription_to_an_ended_task_is_refused_as_the_letter_has_it() {
+    for (setting, expected) in [("true", "TASK_NOT_FOUND"), ("false", "UNSUPPORTED_OPERATION")] {
+        let world = world(&[("compat.seed", setting)]).await;
+        for end in [End::Completed, End::Failed, End::Canceled, End::Rejected] {
+            let client = world.gateway.client();
+            let mut stream = client.stream("SendStreamingMessage", message("hi")).await;
+            world.hand.take().await.finish(end, "over").await;
+            let id = stream.rest().await[0].result()["task"]["id"].clone();
+            for binding in ALL {
+                let caller = Caller::new(binding, &world.gateway);
+                let subscribed = caller.open("SubscribeToTask", json!({ "id": id }), None).await;
+                let reason = subscribed.err().map(|refusal| refusal.reason);
+                assert_eq!(reason.as_deref(), Some(expected), "{binding:?} {end:?}");
+            }
+        }
+    }
 }
 
 #[tokio::test]

@@ -8,10 +8,12 @@ use a2a_pb::pbconv::{
     from_proto_stream_response, from_proto_task,
 };
 use a2a_pb::proto::a2a_service_client::A2aServiceClient;
+use a2a_pb::protojson_conv::{ProtoJsonPayload, to_value};
 use a2a_pb::{proto, protojson};
 use prost::Message;
 use relevo_shared::domain::event::RESUME;
 use relevo_shared::domain::wire::{self, Wire};
+use relevo_testkit::schema::{Shape, judge};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -38,6 +40,37 @@ where
     for<'a> Wire<'a, T>: Serialize,
 {
     serde_json::from_slice(&wire::to_vec(value)).unwrap()
+}
+
+/// What came is judged like an answer of the other bindings, as the crate's own ProtoJSON has it.
+fn judged<T: ProtoJsonPayload>(shape: Shape, value: T) -> T {
+    let mut json = to_value(&value).unwrap();
+    with_milliseconds(&mut json);
+    if let (Shape::Page, Value::Object(members)) = (shape, &mut json) {
+        // ProtoJSON leaves out what finds nothing.
+        members.entry("tasks").or_insert_with(|| json!([]));
+        members.entry("totalSize").or_insert_with(|| json!(0));
+    }
+    judge(shape, &json);
+    value
+}
+
+/// That leaves the fraction of whole seconds out.
+fn with_milliseconds(value: &mut Value) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(with_milliseconds),
+        Value::Object(members) => {
+            for (name, member) in members {
+                match member {
+                    Value::String(time) if name == "timestamp" && !time.contains('.') => {
+                        *time = time.replace('Z', ".000Z");
+                    }
+                    other => with_milliseconds(other),
+                }
+            }
+        }
+        _ => {}
+    }
 }
 
 /// A request with the metadata that every client sends.
@@ -91,22 +124,22 @@ impl Client {
             "SendMessage" => {
                 let message = encode::<protojson::SendMessageRequest, _>(params);
                 let answer = client.send_message(self.request(message, None)).await?.into_inner();
-                decode(&from_proto_send_message_response(&answer).unwrap())
+                decode(&judged(Shape::Sent, from_proto_send_message_response(&answer).unwrap()))
             }
             "GetTask" => {
                 let message = encode::<protojson::GetTaskRequest, _>(params);
                 let answer = client.get_task(self.request(message, None)).await?.into_inner();
-                decode(&from_proto_task(&answer))
+                decode(&judged(Shape::Task, from_proto_task(&answer)))
             }
             "CancelTask" => {
                 let message = encode::<protojson::CancelTaskRequest, _>(params);
                 let answer = client.cancel_task(self.request(message, None)).await?.into_inner();
-                decode(&from_proto_task(&answer))
+                decode(&judged(Shape::Task, from_proto_task(&answer)))
             }
             "ListTasks" => {
                 let message = encode::<protojson::ListTasksRequest, _>(params);
                 let answer = client.list_tasks(self.request(message, None)).await?.into_inner();
-                let page = from_proto_list_tasks_response(&answer);
+                let page = judged(Shape::Page, from_proto_list_tasks_response(&answer));
                 let tasks: Vec<Vec<u8>> = page.tasks.iter().map(wire::to_vec).collect();
                 let printed = wire::page(&tasks, &page.next_page_token, page.page_size, page.total_size);
                 serde_json::from_slice(&printed).unwrap()
@@ -186,7 +219,7 @@ impl Client {
 
 /// An event and its position, which is taken out of it.
 pub fn event(message: &proto::StreamResponse) -> (Value, String) {
-    let mut event = from_proto_stream_response(message).unwrap();
+    let mut event = judged(Shape::Event, from_proto_stream_response(message).unwrap());
     let metadata = match &mut event {
         StreamResponse::Task(task) => &mut task.metadata,
         StreamResponse::Message(message) => &mut message.metadata,

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::client::message;
 use crate::gateway::{Gateway, client_keys, world};
+use crate::http::Request;
 
 fn with(pointer: &str, value: Value) -> Value {
     let mut params = message("hi");
@@ -168,9 +169,8 @@ async fn only_version_1_is_served() {
         (Some("2.0"), "", false),
         (Some("one"), "", false),
     ] {
-        let mut request = http
-            .post(format!("{}{query}", client.url))
-            .header("content-type", "application/json");
+        let mut request =
+            Request(http.post(format!("{}{query}", client.url))).header("content-type", "application/json");
         if let Some(version) = header {
             request = request.header("a2a-version", version);
         }
@@ -201,7 +201,7 @@ async fn what_is_wrong_below_the_protocol_is_answered_in_plain() {
     assert_eq!(wrong_method.headers()["allow"], "POST");
     let http = reqwest::Client::builder().no_proxy().build().unwrap();
     // JSON-RPC has words of its own for it.
-    let unlabelled = http.post(&client.url).body("{}").send().await.unwrap();
+    let unlabelled = Request(http.post(&client.url)).body("{}").send().await.unwrap();
     assert_eq!(unlabelled.status(), 200);
     let unlabelled: Value = unlabelled.json().await.unwrap();
     assert_eq!(

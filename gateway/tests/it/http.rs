@@ -2,11 +2,10 @@
 
 use std::ops::Deref;
 
+use relevo_testkit::schema::{Shape, judge, judge_envelope, of_method, without_0_3};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-
-use crate::schema::{Shape, fault, without_0_3};
 
 /// A request in the making: a [`RequestBuilder`] whose answer is judged.
 pub struct Request(pub RequestBuilder);
@@ -121,7 +120,7 @@ impl Judge {
             Self::BothCard => judge(Shape::Card, &without_0_3(read())),
             Self::Rest(shape) if ok => judge(shape, &read()),
             Self::Rest(_) => judge(Shape::RestError, &read()),
-            Self::Rpc(shape) => envelope(&read(), shape),
+            Self::Rpc(shape) => judge_envelope(&read(), shape),
         }
     }
 
@@ -132,44 +131,9 @@ impl Judge {
             Self::Nobody | Self::BothCard => {}
             Self::Rest(_) if failed => judge(Shape::RestError, &read()),
             Self::Rest(_) => judge(Shape::Event, &read()),
-            Self::Rpc(_) => envelope(&read(), Some(Shape::Event)),
+            Self::Rpc(_) => judge_envelope(&read(), Some(Shape::Event)),
         }
     }
-}
-
-fn judge(shape: Shape, value: &Value) {
-    if let Some(fault) = fault(shape, value) {
-        panic!("{fault}");
-    }
-}
-
-fn envelope(value: &Value, shape: Option<Shape>) {
-    let members = value.as_object().expect("the envelope is an object");
-    let mut names: Vec<&str> = members.keys().map(String::as_str).collect();
-    names.sort_unstable();
-    assert_eq!(value["jsonrpc"], "2.0", "{value}");
-    match names.as_slice() {
-        ["error", "id", "jsonrpc"] => judge(Shape::RpcError, &value["error"]),
-        ["id", "jsonrpc", "result"] => {
-            if let Some(shape) = shape {
-                judge(shape, &value["result"]);
-            }
-        }
-        _ => panic!("not an envelope: {value}"),
-    }
-}
-
-fn of_method(method: &str) -> Option<Shape> {
-    Some(match method {
-        "SendMessage" => Shape::Sent,
-        "SendStreamingMessage" | "SubscribeToTask" => Shape::Event,
-        "GetTask" | "CancelTask" => Shape::Task,
-        "ListTasks" => Shape::Page,
-        "CreateTaskPushNotificationConfig" | "GetTaskPushNotificationConfig" => Shape::Config,
-        "ListTaskPushNotificationConfigs" => Shape::Configs,
-        "GetExtendedAgentCard" => Shape::Card,
-        _ => return None,
-    })
 }
 
 /// What a path of HTTP+JSON answers with; a tenant may stand before it.
@@ -240,7 +204,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_broken_reply_or_event_fails_the_test_that_gets_it() {
-        let task = json!({ "id": "t", "contextId": "c", "status": { "state": "TASK_STATE_WORKING" } });
+        let task = json!({ "id": "t", "contextId": "c", "status": {
+            "state": "TASK_STATE_WORKING", "timestamp": "2026-11-30T10:39:06.380Z",
+        } });
         let mut broken = task.clone();
         broken["kind"] = "task".into();
         for (task, right) in [(task, true), (broken, false)] {

@@ -3,6 +3,7 @@
 use reqwest::Method;
 use serde_json::{Map, Value, json};
 
+use crate::binding::encode;
 use crate::client::{Client, Frame, Stream};
 use crate::http::Request;
 
@@ -44,7 +45,8 @@ impl Caller {
     }
 
     fn rest(&self, method: &str, params: &Value) -> Request {
-        let id = params["id"].as_str().or(params["taskId"].as_str()).unwrap_or_default();
+        let name = params["id"].as_str().or(params["taskId"].as_str()).unwrap_or_default();
+        let id = encode(name);
         let configs = format!("tasks/{id}/pushNotificationConfigs");
         let config = format!(
             "{configs}/{}",
@@ -68,8 +70,8 @@ impl Caller {
             return request.query(&length.map(|length| [("historyLength", length)]));
         }
         let body = match method {
-            "tasks/cancel" => json!({ "name": format!("tasks/{id}") }),
-            "tasks/pushNotificationConfig/set" => json!({ "parent": format!("tasks/{id}"),
+            "tasks/cancel" => json!({ "name": format!("tasks/{name}") }),
+            "tasks/pushNotificationConfig/set" => json!({ "parent": format!("tasks/{name}"),
                 "config": { "pushNotificationConfig": params["pushNotificationConfig"] } }),
             _ => proto_json(params.clone()),
         };

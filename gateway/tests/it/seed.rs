@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use crate::client::{Client, Frame, Stream};
 use crate::gateway::{World, world};
+use crate::reference::Cluster;
 
 const SEND: &str = r#"{
   "jsonrpc": "2.0",
@@ -184,5 +185,55 @@ async fn tasks_are_read_listed_followed_and_canceled() {
     assert_eq!(canceled["result"]["status"]["state"], "TASK_STATE_CANCELED");
     for mut stream in [first, second] {
         assert_eq!(stream.rest().await.last().unwrap().state(), "CANCELED");
+    }
+}
+
+/// With the reference server's profile and a worker of its own: what the examples name is not there, and the words are the reference's;
+/// about a directory that is there, with ids that are, they come to what the reference says.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_examples_come_to_what_the_reference_says_with_its_profile_and_a_worker() {
+    let cluster = Cluster::demo().await;
+    let client = cluster.gateway.client();
+    let nowhere = post(&client, SEND).await;
+    let status = &nowhere["result"]["task"]["status"];
+    assert_eq!(status["state"], "TASK_STATE_FAILED", "{nowhere}");
+    assert_eq!(status["message"]["parts"][0]["text"], "Invalid A2A workspace metadata.");
+    let streamed = Stream::of(client.post(STREAM).send().await.unwrap()).rest().await;
+    assert_eq!(streamed.last().unwrap().state(), "FAILED");
+    assert_eq!(streamed.last().unwrap().text(), "Invalid A2A workspace metadata.");
+
+    let there = |example: &str| example.replace("/absolute/path/to/project", &cluster.workspace());
+    let sent = post(&client, &there(SEND)).await;
+    let task = &sent["result"]["task"];
+    assert_eq!(task["status"]["state"], "TASK_STATE_INPUT_REQUIRED", "{sent}");
+    assert_eq!(
+        task["history"][0]["parts"],
+        json!([{ "text": "Create a VPC with two vSwitches." }])
+    );
+    let streamed = Stream::of(client.post(there(STREAM)).send().await.unwrap())
+        .rest()
+        .await;
+    assert!(streamed.iter().all(|event| event.json()["id"] == "2"));
+    assert_eq!(streamed.last().unwrap().state(), "INPUT_REQUIRED");
+    let said: String = streamed.iter().map(Frame::text).collect();
+    assert_eq!(said, "Review this ROS template.");
+
+    let named = |example: &str| {
+        let example = example.replace("task-id", task["id"].as_str().unwrap());
+        example.replace("ctx-id", task["contextId"].as_str().unwrap())
+    };
+    let read = post(&client, &named(GET)).await;
+    assert_eq!((&read["id"], &read["result"]["id"]), (&json!("3"), &task["id"]));
+    let listed = post(&client, &named(LIST)).await;
+    assert_eq!(listed["result"]["totalSize"], 0, "none of them is working");
+    for (example, code, reason) in [
+        (named(CANCEL), -32002, "TASK_NOT_CANCELABLE"),
+        (named(SUBSCRIBE), -32001, "TASK_NOT_FOUND"),
+        (named(PUSH), -32003, "PUSH_NOTIFICATION_NOT_SUPPORTED"),
+        (EXTENDED.to_owned(), -32004, "UNSUPPORTED_OPERATION"),
+    ] {
+        let answer = post(&client, &example).await;
+        assert_eq!(answer["error"]["code"], code, "{answer}");
+        assert_eq!(answer["error"]["data"][0]["reason"], reason);
     }
 }

@@ -1,6 +1,7 @@
 //! Clients of A2A 0.3: their methods, paths and shapes, on both bindings, and the same tasks.
 
 use relevo_shared::domain::state::End;
+use relevo_testkit::schema::without_0_3;
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -11,7 +12,6 @@ use crate::gateway::{World, world, world_with};
 use crate::hand::Turn;
 use crate::http::Request;
 use crate::old::{BOTH, Binding, Caller, message};
-use crate::schema::without_0_3;
 
 async fn card(client: &Client, path: &str) -> Value {
     client.get(path).send().await.unwrap().json().await.unwrap()

@@ -7,7 +7,7 @@ use relevo_testkit::haproxy::Backend;
 use relevo_testkit::{HaProxy, RedisServer};
 
 use crate::fixture::Cluster;
-use crate::wire::{Say, task_of, texts};
+use crate::wire::{Say, judge, task_of, texts};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_conversation_on_a_redis_in_cluster_mode() {
@@ -53,7 +53,9 @@ async fn a_stream_of_a_minute_with_silences_passes_the_proxy_as_it_comes() {
         }
     });
     let proxy = HaProxy::start([one, two]);
-    let client = relevo_loadtest::client::Client::new(vec![proxy.url()]).unwrap();
+    let client = relevo_loadtest::client::Client::new(vec![proxy.url()])
+        .unwrap()
+        .watched(judge);
     let say = Say::new("c-1", "chunks=2 delay=20000 hold=20 nonce=q");
     let (mut stream, first) = say.open(&client).await;
     let task = task_of(&first);

@@ -16,6 +16,7 @@ use relevo_shared::store::Keys;
 use relevo_testkit::{FaultProxy, Process, Ready, RedisBuilder, RedisCluster, RedisServer, Scratch, binary, poll};
 
 use crate::resp::Resp;
+use crate::wire::judge;
 
 const PREFIX: &str = "relevo";
 const PARTITIONS: u16 = 64;
@@ -288,7 +289,7 @@ impl Cluster {
 
     /// A client of all gateways, in their order.
     pub fn client(&self) -> Client {
-        Client::new(self.urls()).unwrap()
+        Client::new(self.urls()).unwrap().watched(judge)
     }
 
     /// The nodes of its Redis Cluster.

@@ -9,11 +9,19 @@ use relevo_loadtest::expect::Expect;
 use relevo_loadtest::settings::Mode;
 use relevo_loadtest::turn::{self, Done, Failure, Manner, Order};
 use relevo_loadtest::verify::check_task;
+use relevo_testkit::schema;
 use serde_json::Value;
 use tokio::time::Instant;
 
 /// Far beyond what any turn here takes.
 pub const LIMIT: Duration = Duration::from_mins(2);
+
+/// Judges what came by the schemas of the protocol; what is no JSON is no answer, and the client's to tell.
+pub fn judge(method: &str, body: &[u8]) {
+    if let Ok(value) = serde_json::from_slice(body) {
+        schema::judge_envelope(&value, schema::of_method(method));
+    }
+}
 
 static MESSAGES: AtomicU64 = AtomicU64::new(1);
 

@@ -1,6 +1,7 @@
 //! Test fixtures, used by the `tests/` folders of every package and shipped with none.
 //!
-//! Owns: private Redis servers, child processes, a proxy that breaks connections, and waiting for conditions.
+//! Owns: private Redis servers, child processes, a proxy that breaks connections, waiting for conditions, and the judge of what
+//! a server of A2A answers.
 //! Refuses: to know anything about Relevo's own types. It does not depend on `relevo-shared`, so that the load test,
 //! which sees the cluster from outside only, can use it too.
 //!
@@ -24,6 +25,7 @@ pub mod poll;
 pub mod process;
 pub mod redis_cluster;
 pub mod redis_server;
+pub mod schema;
 mod scratch;
 pub mod scripted;
 

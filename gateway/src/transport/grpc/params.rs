@@ -214,6 +214,9 @@ impl Params for Tenant {
 }
 
 #[cfg(test)]
+mod hostile;
+
+#[cfg(test)]
 mod tests {
     use serde_json::json;
 

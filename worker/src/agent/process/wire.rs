@@ -420,4 +420,6 @@ pub(super) fn cancel(reason: StopReason) -> Vec<u8> {
 }
 
 #[cfg(test)]
+mod hostile;
+#[cfg(test)]
 mod tests;

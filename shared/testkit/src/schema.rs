@@ -4,6 +4,12 @@
 //! `a2a.schema.json` is the bundle of 1.0.0, which is not normative: it describes what ProtoJSON reads, both spellings of every
 //! name and numbers as texts included, and says of nothing that it is required. What the proto file says of printing is added here.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "the bundle is part of the build, and a test fails by panicking"
+)]
+
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
@@ -13,12 +19,19 @@ use serde_json::{Value, json};
 /// What something is judged as: the name of its schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
+    /// An agent card.
     Card,
+    /// A push config.
     Config,
+    /// A list of them.
     Configs,
+    /// An event of a stream.
     Event,
+    /// A page of tasks.
     Page,
+    /// The answer to a message.
     Sent,
+    /// A task.
     Task,
     /// An error object of JSON-RPC.
     RpcError,
@@ -74,7 +87,8 @@ const REQUIRED: [(&str, &[&str]); 17] = [
     ("Task", &["id", "status"]),
     ("Task Artifact Update Event", &["taskId", "contextId", "artifact"]),
     ("Task Push Notification Config", &["url"]),
-    ("Task Status", &["state"]),
+    // By our own rule: since when it is so.
+    ("Task Status", &["state", "timestamp"]),
     ("Task Status Update Event", &["taskId", "contextId", "status"]),
 ];
 
@@ -206,6 +220,44 @@ pub fn fault(shape: Shape, value: &Value) -> Option<String> {
     ))
 }
 
+/// What a method of JSON-RPC answers with, each event of it where it is a stream.
+pub fn of_method(method: &str) -> Option<Shape> {
+    Some(match method {
+        "SendMessage" => Shape::Sent,
+        "SendStreamingMessage" | "SubscribeToTask" => Shape::Event,
+        "GetTask" | "CancelTask" => Shape::Task,
+        "ListTasks" => Shape::Page,
+        "CreateTaskPushNotificationConfig" | "GetTaskPushNotificationConfig" => Shape::Config,
+        "ListTaskPushNotificationConfigs" => Shape::Configs,
+        "GetExtendedAgentCard" => Shape::Card,
+        _ => return None,
+    })
+}
+
+/// Fails the test that got a value which is not of its shape.
+pub fn judge(shape: Shape, value: &Value) {
+    if let Some(fault) = fault(shape, value) {
+        panic!("{fault}");
+    }
+}
+
+/// The same of an answer or event of JSON-RPC: the envelope, and what is in it where that is known.
+pub fn judge_envelope(value: &Value, shape: Option<Shape>) {
+    let members = value.as_object().expect("the envelope is an object");
+    let mut names: Vec<&str> = members.keys().map(String::as_str).collect();
+    names.sort_unstable();
+    assert_eq!(value["jsonrpc"], "2.0", "{value}");
+    match names.as_slice() {
+        ["error", "id", "jsonrpc"] => judge(Shape::RpcError, &value["error"]),
+        ["id", "jsonrpc", "result"] => {
+            if let Some(shape) = shape {
+                judge(shape, &value["result"]);
+            }
+        }
+        _ => panic!("not an envelope: {value}"),
+    }
+}
+
 /// A card without what it says to clients of A2A 0.3, which 1.0 does not know.
 pub fn without_0_3(mut card: Value) -> Value {
     let Some(fields) = card.as_object_mut() else {
@@ -280,6 +332,10 @@ mod tests {
             ("a role of nobody's", with("/status/message/role", json!("ROLE_X"))),
             ("an empty message", with("/status/message", json!({}))),
             ("no status", json!({ "id": "t" })),
+            (
+                "a status of no time",
+                json!({ "id": "t", "status": { "state": "TASK_STATE_WORKING" } }),
+            ),
         ] {
             assert!(fault(Shape::Task, &broken).is_some(), "{what}");
         }
