@@ -15,7 +15,7 @@ use tokio::runtime::{Builder, Handle};
 const LEFT_OVER: Duration = Duration::from_millis(500);
 
 /// Runs `main` to its end; what it leaves behind is not waited for. Without a number of threads: half of the cores, rounded up.
-/// See ADR 17.
+/// See ADR 21.
 ///
 /// # Errors
 /// When the system gives no threads.
