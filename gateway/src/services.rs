@@ -51,6 +51,15 @@ impl std::fmt::Debug for Inner {
     }
 }
 
+/// What a send is known by when it is sent again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Key {
+    /// `Idempotency-Key`, as sent.
+    Given(String),
+    /// The id of its message.
+    Message(String),
+}
+
 /// What came with a request beside its parameters.
 #[derive(Debug, Clone)]
 pub(crate) struct Call {
@@ -60,8 +69,8 @@ pub(crate) struct Call {
     pub(crate) deadline: Instant,
     /// `Last-Event-ID`, as sent.
     pub(crate) last_event_id: Option<String>,
-    /// `Idempotency-Key`, as sent.
-    pub(crate) idempotency_key: Option<String>,
+    /// What the send is known by when it is sent again.
+    pub(crate) idempotency_key: Option<Key>,
     /// W3C trace context, if it is well-formed.
     pub(crate) traceparent: Option<String>,
     /// Whose it is.

@@ -17,7 +17,7 @@ use axum::http::{HeaderMap, HeaderValue};
 use tokio::time::Instant;
 
 use crate::auth::Unauthenticated;
-use crate::services::{Call, Inner};
+use crate::services::{Call, Inner, Key};
 
 /// What clients of 0.3 call the header of extensions.
 const OLD_EXTENSIONS: &str = "x-a2a-extensions";
@@ -38,7 +38,7 @@ pub(crate) fn call(services: &Inner, headers: &HeaderMap, received: Instant) -> 
         id.truncate(id.floor_char_boundary(LONGEST_CURSOR));
         id
     });
-    call.idempotency_key = text("idempotency-key");
+    call.idempotency_key = text("idempotency-key").map(Key::Given);
     call.traceparent = text("traceparent").filter(|value| is_traceparent(value));
     call.caller = caller;
     call.extensions = services.extensions.activate(extensions(headers));

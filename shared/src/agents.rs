@@ -15,7 +15,7 @@ mod value;
 pub use limits::AgentLimits;
 pub use openai::{OpenAiConfig, System};
 pub use process::ProcessConfig;
-pub use profile::{Extension, GoodEnd, Ingest, Profile, Profiles, essence, is_of};
+pub use profile::{Extension, GoodEnd, Ingest, Profile, Profiles, Thinking, essence, is_of};
 pub use upstream::UpstreamConfig;
 pub use value::EnvValue;
 
@@ -82,6 +82,10 @@ pub struct SkillConfig {
     pub tags: Vec<String>,
     /// Messages to try.
     pub examples: Vec<String>,
+    /// The media types that it takes, unless they are the agent's.
+    pub input_modes: Vec<String>,
+    /// The media types of its answers, unless they are the agent's.
+    pub output_modes: Vec<String>,
     /// Whether only the extended card shows it.
     pub extended: bool,
 }
@@ -161,6 +165,8 @@ fn own_skill(name: &str, description: &str) -> SkillConfig {
         description: description.to_owned(),
         tags: vec![name.to_owned()],
         examples: Vec::new(),
+        input_modes: Vec::new(),
+        output_modes: Vec::new(),
         extended: false,
     }
 }
@@ -185,7 +191,7 @@ impl Agents {
     /// Reads the tables of `[agents]` and of the `[profiles]` that they name. What is wrong goes to `errors`; what is returned
     /// then is only good for finding further errors.
     pub fn read(settings: &Settings, errors: &mut ConfigErrors) -> Self {
-        let profiles = Profiles::read(&settings.profiles, &settings.workspace, errors);
+        let profiles = Profiles::read(&settings.profiles, &settings.workspace, &settings.compat, errors);
         read::agents(&settings.agents, &profiles, errors)
     }
 

@@ -5,6 +5,7 @@ pub(crate) mod draft;
 pub(crate) mod leases;
 mod opening;
 pub(crate) mod past;
+mod projection;
 pub(crate) mod renew;
 pub(crate) mod sink;
 pub(crate) mod stow;

@@ -148,7 +148,12 @@ fn skills(agents: &Agents, extended: bool) -> Vec<AgentSkill> {
 }
 
 fn shown(agent: &AgentConfig, skill: &SkillConfig, several: bool) -> AgentSkill {
-    let modes = |modes: &[String]| several.then(|| modes.to_vec());
+    // The card's own are those of all agents together; the reference server repeats them in every skill.
+    let repeats = several || agent.profile.ingest.is_some();
+    let modes = |own: &[String], all: &[String]| match own {
+        [] => repeats.then(|| all.to_vec()),
+        own => Some(own.to_vec()),
+    };
     AgentSkill {
         id: skill.id.clone(),
         name: skill.name.clone(),
@@ -159,9 +164,8 @@ fn shown(agent: &AgentConfig, skill: &SkillConfig, several: bool) -> AgentSkill 
             skill.tags.clone()
         },
         examples: (!skill.examples.is_empty()).then(|| skill.examples.clone()),
-        // The card's own are those of all agents together.
-        input_modes: modes(&agent.profile.input_modes),
-        output_modes: modes(&agent.profile.output_modes),
+        input_modes: modes(&skill.input_modes, &agent.profile.input_modes),
+        output_modes: modes(&skill.output_modes, &agent.profile.output_modes),
         security_requirements: None,
     }
 }
@@ -246,7 +250,21 @@ mod tests {
             card["securityRequirements"][1]["schemes"]["apiKeyAuth"]["list"],
             serde_json::json!([])
         );
-        assert_eq!(card["skills"].as_array().unwrap().len(), 4);
+        let skills = card["skills"].as_array().unwrap();
+        assert_eq!(skills.len(), 4);
+        for skill in skills {
+            assert_eq!(skill["inputModes"], card["defaultInputModes"]);
+            assert_eq!(skill["outputModes"], serde_json::json!(["text/plain"]));
+        }
+        assert_eq!(card["provider"]["organization"], "iac-code");
+        let extensions = card["capabilities"]["extensions"].as_array().unwrap();
+        let thinking = extensions
+            .iter()
+            .find(|it| it["uri"] == "urn:iac-code:a2a:thinking-exposure:v1");
+        assert_eq!(
+            thinking.unwrap()["params"]["enabledTypes"],
+            serde_json::json!(["tool_trace"])
+        );
         let extended = extended_card(&agents, &public);
         assert_eq!(extended.skills.last().unwrap().id, "iac_code_runtime_details");
         let uris: Vec<&str> = public

@@ -23,7 +23,7 @@ use crate::auth::Principal;
 use crate::error::ApiError;
 use crate::hub::Want;
 use crate::request::{SendMessage, whole};
-use crate::services::{Call, Inner, Services};
+use crate::services::{Call, Inner, Key, Services};
 
 /// How errors name the header.
 const FIELD: &str = "Idempotency-Key";
@@ -50,7 +50,7 @@ pub(crate) fn from_metadata(call: &Call, request: &mut SendMessage) -> Result<Op
     let Some(key) = facts.get("key").and_then(Value::as_str) else {
         return Err(ApiError::invalid(path, "must be a text"));
     };
-    if call.idempotency_key.as_ref().is_some_and(|header| header != key) {
+    if matches!(&call.idempotency_key, Some(Key::Given(header)) if header != key) {
         return Err(ApiError::invalid(path, format!("is another key than that of {FIELD}")));
     }
     Ok(Some(key.to_owned()))
@@ -65,11 +65,12 @@ pub(super) async fn reserve(
     wanted: Reservation,
     kind: New,
 ) -> Result<Reservation, ApiError> {
-    let Some(text) = &call.idempotency_key else {
+    let Some(key) = &call.idempotency_key else {
         return Ok(wanted);
     };
-    check(text, principal.is_anonymous())?;
-    let key = services.store.place_key(principal.scope(), text);
+    check(key, principal.is_anonymous())?;
+    let field = field(key);
+    let key = services.store.place_key(principal.scope(), &stored(key));
     // A repeat of what was accepted attaches to it; anything else is new work and must be admitted, without leaving a trace.
     if let Err(refused) = admit(services, principal, kind).await
         && !until_answered(call.deadline, || services.store.has_accepted(&key)).await?
@@ -83,18 +84,43 @@ pub(super) async fn reserve(
     match reserved {
         Reserved::New => Ok(wanted),
         Reserved::Exists(ids) => Ok(ids),
-        Reserved::Conflict => Err(ApiError::invalid(FIELD, "was used for another request")),
+        Reserved::Conflict => Err(ApiError::invalid(field, "was used for another request")),
     }
 }
 
-fn check(key: &str, anonymous: bool) -> Result<(), ApiError> {
+fn check(key: &Key, anonymous: bool) -> Result<(), ApiError> {
     let shortest = if anonymous { SHORTEST_ANONYMOUS } else { 1 };
-    let printable = key.bytes().all(|b| (0x20..0x7f).contains(&b));
-    if printable && (shortest..=LONGEST).contains(&key.len()) {
+    let (fits, rule) = match key {
+        Key::Given(text) => (
+            text.bytes().all(|b| (0x20..0x7f).contains(&b)) && (shortest..=LONGEST).contains(&text.len()),
+            format!("must be {shortest} to {LONGEST} printable ASCII characters"),
+        ),
+        // What an id may hold, and how long it may be, is judged where it is read.
+        Key::Message(id) => (
+            id.len() >= shortest,
+            format!("must be at least {shortest} bytes: it is what the message is known by when it is sent again"),
+        ),
+    };
+    if fits {
         return Ok(());
     }
-    let rule = format!("must be {shortest} to {LONGEST} printable ASCII characters");
-    Err(ApiError::invalid(FIELD, rule))
+    Err(ApiError::invalid(field(key), rule))
+}
+
+/// How errors name it.
+const fn field(key: &Key) -> &'static str {
+    match key {
+        Key::Given(_) => FIELD,
+        Key::Message(_) => "message.messageId",
+    }
+}
+
+/// The text that it is stored under. No header holds the character that ids have there.
+fn stored(key: &Key) -> String {
+    match key {
+        Key::Given(text) => text.clone(),
+        Key::Message(id) => format!("\u{1}{id}"),
+    }
 }
 
 /// What makes two requests the same: message and configuration as they were sent, whatever the binding.
@@ -249,18 +275,26 @@ mod tests {
         for wrong in [json!({}), json!("k"), json!({ "key": 1 })] {
             assert!(from_metadata(&call, &mut keyed(wrong)).is_err());
         }
-        call.idempotency_key = Some("other".to_owned());
+        call.idempotency_key = Some(Key::Given("other".to_owned()));
         assert!(from_metadata(&call, &mut keyed(json!({ "key": "k" }))).is_err());
         assert!(from_metadata(&call, &mut keyed(json!({ "key": "other" }))).is_ok());
     }
 
     #[test]
     fn a_key_has_a_length_and_is_printable() {
+        let check = |text: &str, anonymous| check(&Key::Given(text.to_owned()), anonymous);
         assert!(check(&"k".repeat(16), true).is_ok());
         assert!(check(&"k".repeat(15), true).is_err());
         assert!(check("k", false).is_ok());
         for bad in ["", "a\u{fffd}b", &"k".repeat(257)] {
             assert!(check(bad, false).is_err(), "{bad}");
         }
+        let by_id = |id: &str, anonymous| super::check(&Key::Message(id.to_owned()), anonymous);
+        assert!(by_id("é", false).is_ok() && by_id(&"é".repeat(8), true).is_ok());
+        assert!(by_id(&"m".repeat(15), true).is_err());
+        assert_ne!(
+            stored(&Key::Given("m".to_owned())),
+            stored(&Key::Message("m".to_owned()))
+        );
     }
 }

@@ -10,7 +10,7 @@ use crate::auth::{Permit, Principal, authorise};
 use crate::error::ApiError;
 use crate::operations::{self, EventStream, Page};
 use crate::request::{CancelTask, ExtendedCard, GetTask, ListTasks, PushConfig, SendMessage, SubscribeToTask};
-use crate::services::{Call, Services};
+use crate::services::{Call, Key, Services};
 
 /// What an operation answers with.
 pub(crate) enum Answer {
@@ -116,7 +116,12 @@ pub(crate) async fn dispatch(
 /// A message, and its call with the key that the message carries.
 fn message<'a>(services: &Services, call: &'a Call, params: Value) -> Result<(SendMessage, Cow<'a, Call>), ApiError> {
     let mut request = SendMessage::parse(params, &services.secrets)?;
-    let call = match operations::key_in_metadata(call, &mut request)? {
+    let by_id = services.settings.gateway.message_id_key && call.idempotency_key.is_none();
+    let key = match operations::key_in_metadata(call, &mut request)? {
+        Some(key) => Some(Key::Given(key)),
+        None => by_id.then(|| Key::Message(request.message.message_id.clone())),
+    };
+    let call = match key {
         None => Cow::Borrowed(call),
         key => Cow::Owned(Call {
             idempotency_key: key,

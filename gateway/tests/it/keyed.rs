@@ -4,6 +4,7 @@ use futures_util::future::join_all;
 use relevo_shared::domain::state::End;
 use serde_json::{Value, json};
 
+use crate::binding::{ALL, Caller};
 use crate::client::{Frame, Stream, message, message_in, message_to};
 use crate::gateway::{Gateway, world};
 
@@ -173,4 +174,40 @@ async fn a_repeat_attaches_also_when_nothing_new_is_admitted() {
         client.keyed("another-key-of-some-length", &at_once("three")).await
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_message_is_known_by_its_id_where_that_is_wanted() {
+    let world = world(&[("gateway.message_id_key", "true")]).await;
+    let sending = |id: &str, text: &str| {
+        let mut params = at_once(text);
+        params["message"]["messageId"] = id.into();
+        params
+    };
+    let mut tasks = Vec::new();
+    for binding in ALL {
+        let caller = Caller::new(binding, &world.gateway);
+        let sent = caller
+            .result("SendMessage", sending("an-id-of-some-length", "hi"))
+            .await;
+        tasks.push(sent["task"]["id"].clone());
+        for (params, rule) in [
+            (sending("an-id-of-some-length", "other"), "was used for another request"),
+            (sending("short", "hi"), "must be at least 16 bytes"),
+        ] {
+            let refused = caller.call("SendMessage", params).await.unwrap_err();
+            assert_eq!(refused.reason, "INVALID_PARAMS");
+            let field = &refused.details[1]["fieldViolations"][0];
+            assert_eq!(field["field"], "message.messageId", "{binding:?} {refused:?}");
+            assert!(field["description"].as_str().unwrap().starts_with(rule), "{refused:?}");
+        }
+    }
+    tasks.dedup();
+    assert_eq!(tasks.len(), 1, "{tasks:?}");
+    // A key that is given is another one, whatever it says.
+    let client = world.gateway.client();
+    let keyed = client
+        .keyed("an-id-of-some-length", &sending("an-id-of-some-length", "hi"))
+        .await;
+    assert_ne!(keyed.unwrap()["task"]["id"], tasks[0]);
 }

@@ -7,13 +7,15 @@
 
 mod read;
 mod seed;
+mod thinking;
 
 use std::collections::BTreeMap;
 
+pub use thinking::Thinking;
 use toml::Table;
 
 use super::SkillConfig;
-use crate::platform::config::{ConfigErrors, WorkspaceSettings};
+use crate::platform::config::{CompatSettings, ConfigErrors, WorkspaceSettings};
 
 /// The name of the profile that agents have unless told otherwise.
 pub(super) const GENERIC: &str = "generic";
@@ -72,6 +74,8 @@ pub struct Profile {
     pub extensions: Vec<Extension>,
     /// The key of metadata that is the agent's own.
     pub namespace: Option<String>,
+    /// What is shown of its thinking under that key.
+    pub thinking: Vec<Thinking>,
     /// How a good turn ends.
     pub good_end: GoodEnd,
     /// Whether what an agent says is an artifact at the end, too.
@@ -94,6 +98,7 @@ impl Profile {
             output_modes: vec!["text/plain".to_owned(), "application/octet-stream".to_owned()],
             extensions: Vec::new(),
             namespace: None,
+            thinking: Vec::new(),
             good_end: GoodEnd::Completed,
             answer_artifact: false,
             ingest: None,
@@ -152,11 +157,24 @@ impl Default for Profiles {
 }
 
 impl Profiles {
-    /// The built-in ones, with what `[workspace]` adds, and the tables of `[profiles]`.
-    pub fn read(tables: &Table, workspace: &WorkspaceSettings, errors: &mut ConfigErrors) -> Self {
+    /// The built-in ones, with what `[workspace]` adds and `[compat]` shows, and the tables of `[profiles]`.
+    pub fn read(
+        tables: &Table,
+        workspace: &WorkspaceSettings,
+        compat: &CompatSettings,
+        errors: &mut ConfigErrors,
+    ) -> Self {
         let mut built_in = Self::default();
+        let shown = Thinking::read(&compat.thinking_exposure).unwrap_or_else(|word| {
+            let rule = format!("`{word}` is no signal: there are \"tool-trace\" and \"raw-thinking\"");
+            errors.refuse("compat.thinking_exposure", rule);
+            Vec::new()
+        });
         for profile in built_in.0.values_mut() {
             profile.take_also(&workspace.text_types, &workspace.media_types);
+            if profile.namespace.is_some() {
+                profile.show(shown.clone());
+            }
         }
         read::profiles(tables, &built_in, errors)
     }
@@ -182,7 +200,12 @@ mod tests {
     fn further_types_are_taken_by_profiles_that_make_texts_of_parts() {
         let text = "[workspace]\ntext_types = [\"Text/X-HCL\"]\nmedia_types = [\"video/mp4\"]\n[profiles.team]\nbase = \"iac-code\"\n";
         let settings = Loader::new().text("f", text).load().unwrap();
-        let profiles = Profiles::read(&settings.profiles, &settings.workspace, &mut ConfigErrors::new());
+        let profiles = Profiles::read(
+            &settings.profiles,
+            &settings.workspace,
+            &settings.compat,
+            &mut ConfigErrors::new(),
+        );
         for name in ["iac-code", "team"] {
             let profile = profiles.get(name).unwrap();
             assert!(profile.takes("text/x-hcl") && profile.takes("video/mp4"), "{name}");

@@ -2,10 +2,10 @@
 
 use toml::{Table, Value};
 
-use super::profile::{GENERIC, Profile};
+use super::profile::{GENERIC, Profile, essence};
 use super::{AgentConfig, AgentKind, Agents, DEFAULT_POOL, Profiles, SkillConfig, limits, openai, process, upstream};
 use crate::domain::record::{BusyPolicy, CrashPolicy};
-use crate::platform::config::{ConfigError, ConfigErrors, Setting};
+use crate::platform::config::{ConfigError, ConfigErrors, Setting, is_media_type};
 
 const AGENT_KEYS: [&str; 11] = [
     "kind",
@@ -20,7 +20,16 @@ const AGENT_KEYS: [&str; 11] = [
     "default",
     "direct",
 ];
-const SKILL_KEYS: [&str; 6] = ["id", "name", "description", "tags", "examples", "extended"];
+const SKILL_KEYS: [&str; 8] = [
+    "id",
+    "name",
+    "description",
+    "tags",
+    "examples",
+    "input_modes",
+    "output_modes",
+    "extended",
+];
 
 /// A key of the cluster's is called like the bell of this pool would be.
 const RESERVED_POOL: &str = "workers";
@@ -218,12 +227,27 @@ pub(super) fn skills(reader: &mut Reader<'_>) -> Vec<SkillConfig> {
             description: reader.required_text("description"),
             tags: reader.texts("tags"),
             examples: reader.texts("examples"),
+            input_modes: media_types("input_modes", reader).unwrap_or_default(),
+            output_modes: media_types("output_modes", reader).unwrap_or_default(),
             extended: reader.flag("extended"),
             id,
         };
         skills.push(skill);
     });
     skills
+}
+
+/// A list of media types, without their parameters; `None` when there is none, or none of use.
+pub(super) fn media_types(key: &str, reader: &mut Reader<'_>) -> Option<Vec<String>> {
+    if !reader.table.contains_key(key) {
+        return None;
+    }
+    let types: Vec<String> = reader.texts(key).iter().map(|text| essence(text)).collect();
+    if types.is_empty() || !types.iter().all(|text| is_media_type(text)) {
+        reader.refuse(key, "must be media types such as \"text/plain\" or \"image/*\"");
+        return None;
+    }
+    Some(types)
 }
 
 pub(super) fn is_name(text: &str) -> bool {

@@ -24,6 +24,8 @@ const NOT_NAMED: Unusable =
 /// Below which directories workspaces may lie, and which is meant when none is named.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Roots {
+    /// As they are written.
+    named: Vec<PathBuf>,
     allowed: Vec<PathBuf>,
     default: PathBuf,
 }
@@ -46,8 +48,15 @@ impl Roots {
         };
         Self {
             allowed: named.iter().filter_map(|path| path.canonicalize().ok()).collect(),
+            named,
             default: own.canonicalize().unwrap_or(own),
         }
+    }
+
+    /// Every directory that is known by this, in all its spellings.
+    pub(crate) fn known(&self) -> impl Iterator<Item = PathBuf> {
+        let all = self.named.iter().chain(&self.allowed).chain([&self.default]);
+        all.cloned()
     }
 
     /// Whether messages that name no directory can be used.

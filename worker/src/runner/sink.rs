@@ -117,7 +117,12 @@ impl EventSink {
     /// A message of the current answer: texts of one answer are one message in the task.
     pub fn message(&self, text: &str) -> Message {
         let n = self.answer.load(Ordering::Relaxed);
-        event::agent_message(&self.record, &n.to_string(), text)
+        // A turn that goes on with its user's answer has said messages before.
+        let n = match self.record.answers() {
+            0 => n.to_string(),
+            answers => format!("{answers}-{n}"),
+        };
+        event::agent_message(&self.record, &n, text)
     }
 
     /// What follows is another message.

@@ -17,6 +17,7 @@ use super::draft::{Draft, OverLimit};
 use super::leases::{Guard, Lease, News};
 use super::opening::Opening;
 use super::past::Past;
+use super::projection::{Paths, Projection};
 use super::sink::{EventSink, Item, Output, SessionError};
 use super::stow::Stowed;
 use super::take::{Served, Worker};
@@ -69,6 +70,8 @@ pub(crate) struct TurnRun {
     lease: Arc<Lease>,
     news: watch::Receiver<News>,
     draft: Draft,
+    /// What clients may see of the metadata under the profile's key, if it has one.
+    projection: Option<Projection>,
     /// How long the session is, when it was said to be of another length.
     other_length: Option<u64>,
     /// Whether the agent has said something.
@@ -82,12 +85,15 @@ impl TurnRun {
     pub(crate) fn new(worker: Arc<Worker>, taken: Taken, lease: Arc<Lease>) -> Self {
         let draft = Draft::new(&taken, worker.bounds(&taken.record.agent).output, worker.stamp(&taken));
         let news = lease.news();
+        let profile = worker.agents.get(&taken.record.agent).map(|served| &served.profile);
+        let projection = profile.and_then(|profile| Projection::of(profile, Paths::new(worker.roots.known())));
         Self {
             worker,
             taken: Arc::new(taken),
             lease,
             news,
             draft,
+            projection,
             other_length: None,
             said: false,
             stowed: Stowed::default(),
@@ -265,7 +271,11 @@ impl TurnRun {
                     for item in said.drain(..) {
                         let over = match item {
                             Item::Session { items, written } => self.write_session(items, written).await,
-                            Item::Output(output) => {
+                            Item::Output(mut output) => {
+                                let projection = self.projection.as_mut();
+                                if projection.is_some_and(|projection| !projection.output(&mut output)) {
+                                    continue;
+                                }
                                 if self.draft.is_empty() {
                                     flush_at = Instant::now() + BATCH_WAIT;
                                 }

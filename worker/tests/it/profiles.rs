@@ -6,7 +6,7 @@ use std::path::Path;
 use a2a::{Message, Part, PartContent, Role, TaskState};
 use relevo_shared::domain::record::{CrashPolicy, TurnRecord};
 use relevo_shared::store::{Shown, StoredTask};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::fixture::{RunningWorker, World, answer};
 use crate::process_harness::Mark;
@@ -224,5 +224,64 @@ async fn the_longest_parts_reach_a_program() {
             (TaskState::InputRequired, "over".to_owned())
         );
     }
+    mark.until_gone().await;
+}
+
+/// What an agent says under the profile's key is bounded and free of credentials and paths, whatever the event; the rest is its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_agent_says_under_the_profiles_key_is_projected() {
+    let (world, mark) = (World::start().await, Mark::new());
+    let table = mark.driven("profile = \"iac-code\"");
+    let _worker = RunningWorker::start_with(&world.redis.url(), &[], &table).await;
+    let at = std::env::current_dir().unwrap();
+    let lines = [
+        json!({ "type": "status", "metadata": { "iac_code": { "thinking": { "type": "raw_thinking", "text": "hm" } } } }),
+        json!({ "type": "status", "metadata": { "iac_code": { "tool": {
+            "status": "started", "toolUseId": "t", "name": "write_file",
+        } } } }),
+        json!({ "type": "status", "metadata": { "iac_code": { "tool": {
+            "status": "input_complete", "toolUseId": "t", "input": { "path": at.join("a.yml"), "password": "hunter2" },
+        } } } }),
+        json!({ "type": "artifact", "artifact": {
+            "artifactId": "f", "parts": [{ "text": "1" }], "metadata": { "iac_code": { "at": at } },
+        } }),
+        json!({ "type": "end", "metadata": {
+            "iac_code": { "usage": { "totalTokens": 18 }, "token": "hunter2", "long": "x".repeat(5_000) }, "other": { "token": "kept" },
+        } }),
+    ];
+    let text = lines.map(|line| format!("line={line}")).join(" ");
+    let turn = world.ask("c-1", &text, CrashPolicy::Fail).await;
+    let stored = world.until_over(turn.task).await;
+    assert_eq!(stored.state, TaskState::InputRequired);
+    let bodies: Vec<Value> = world
+        .journal(turn.task)
+        .await
+        .iter()
+        .map(|event| serde_json::from_slice(&event.bytes).unwrap())
+        .collect();
+    assert_eq!(bodies.len(), 6, "a thought that is not shown is no event: {bodies:#?}");
+    let facts = |n: usize, kind: &str| bodies[n][kind]["metadata"]["iac_code"].clone();
+    assert_eq!(
+        facts(3, "statusUpdate"),
+        json!({ "tool": {
+            "status": "input_complete", "toolUseId": "t", "name": "write_file",
+            "input": { "path": "[root]/a.yml", "password": "[redacted]" },
+        } })
+    );
+    assert_eq!(
+        bodies[4]["artifactUpdate"]["artifact"]["metadata"]["iac_code"],
+        json!({ "at": "[root]" })
+    );
+    let last = facts(5, "statusUpdate");
+    assert_eq!(
+        (&last["usage"], &last["token"]),
+        (&json!({ "totalTokens": 18 }), &json!("[redacted]"))
+    );
+    assert_eq!(last["long"].as_str().unwrap().len(), 4_000);
+    assert_eq!(
+        bodies[5]["statusUpdate"]["metadata"]["other"],
+        json!({ "token": "kept" })
+    );
+    assert!(bodies[2..].iter().all(|body| !body.to_string().contains("hunter2")));
     mark.until_gone().await;
 }

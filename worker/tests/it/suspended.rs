@@ -65,6 +65,9 @@ async fn a_turn_is_suspended_for_longer_than_its_worker_lives() {
         let history: Vec<&Value> = after["history"].as_array().unwrap().iter().collect();
         assert_eq!(history.len(), 2, "what was asked, and the question: {history:?}");
         assert_eq!(history[1]["parts"][0]["text"], "beforeasks");
+        let asked = history[1]["messageId"].as_str().unwrap();
+        let answered = &stored.folded.status.message.as_ref().unwrap().message_id;
+        assert_ne!(asked, answered, "no two messages of a turn have one id");
         assert!(second.stop().await);
         mark.until_gone().await;
     }

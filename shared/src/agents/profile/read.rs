@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use toml::Table;
 
-use super::super::read::{Reader, is_name, skills};
-use super::{Extension, GENERIC, GoodEnd, Profile, Profiles, SEED, essence};
-use crate::platform::config::{ConfigErrors, is_media_type};
+use super::super::read::{Reader, is_name, media_types, skills};
+use super::{Extension, GENERIC, GoodEnd, Profile, Profiles, SEED, Thinking};
+use crate::platform::config::ConfigErrors;
 
-const KEYS: [&str; 13] = [
+const KEYS: [&str; 14] = [
     "base",
     "name",
     "description",
@@ -20,6 +20,7 @@ const KEYS: [&str; 13] = [
     "extensions",
     "end",
     "answer_artifact",
+    "thinking",
     "text_types",
     "media_types",
 ];
@@ -82,9 +83,25 @@ fn profile(name: &str, built_in: &Profiles, reader: &mut Reader<'_>) -> Profile 
     if reader.table.contains_key("answer_artifact") {
         profile.answer_artifact = reader.flag("answer_artifact");
     }
+    thinking(&mut profile, reader);
     profile.extensions.extend(extensions(reader));
     input(&mut profile, reader);
     profile
+}
+
+/// What is shown of an agent's thinking; without a key of its own there is no place for it.
+fn thinking(profile: &mut Profile, reader: &mut Reader<'_>) {
+    if !reader.table.contains_key("thinking") {
+        return;
+    }
+    match Thinking::read(&reader.texts("thinking")) {
+        Ok(_) if profile.namespace.is_none() => {
+            let rule = format!("needs base = \"{SEED}\": in other profiles it is a matter of the agent");
+            reader.refuse("thinking", &rule);
+        }
+        Ok(shown) => profile.show(shown),
+        Err(other) => reader.wrong("thinking", &other, "must be of \"tool-trace\" and \"raw-thinking\""),
+    }
 }
 
 fn organization(profile: &mut Profile, reader: &mut Reader<'_>) {
@@ -117,18 +134,6 @@ fn input(profile: &mut Profile, reader: &mut Reader<'_>) {
     if let Some(modes) = media_types("input_modes", reader) {
         profile.input_modes = modes;
     }
-}
-
-fn media_types(key: &str, reader: &mut Reader<'_>) -> Option<Vec<String>> {
-    if !reader.table.contains_key(key) {
-        return None;
-    }
-    let types: Vec<String> = reader.texts(key).iter().map(|text| essence(text)).collect();
-    if types.is_empty() || !types.iter().all(|text| is_media_type(text)) {
-        reader.refuse(key, "must be media types such as \"text/plain\" or \"image/*\"");
-        return None;
-    }
-    Some(types)
 }
 
 fn extensions(reader: &mut Reader<'_>) -> Vec<Extension> {
@@ -182,7 +187,9 @@ mod tests {
         let (profiles, errors) = read(
             "[team]\nbase = \"iac-code\"\nname = \"Team\"\nend = \"completed\"\ntext_types = [\"text/x-hcl\"]\n\
              organization = \"O\"\norganization_url = \"https://o.example\"\n\
-             [[team.extensions]]\nuri = \"urn:o:x:v1\"\nrequired = true\nparams = { a = [1, \"b\"] }\n",
+             thinking = [\"tool-trace\", \"raw-thinking\"]\n\
+             [[team.extensions]]\nuri = \"urn:o:x:v1\"\nrequired = true\nparams = { a = [1, \"b\"] }\n\
+             [quiet]\nbase = \"iac-code\"\nthinking = []\n",
         );
         assert_eq!(errors, Vec::<String>::new());
         let team = profiles.get("team").unwrap();
@@ -195,13 +202,16 @@ mod tests {
         let last = team.extensions.last().unwrap();
         assert!(last.required && last.params["a"] == serde_json::json!([1, "b"]));
         assert_eq!(team.extensions.len(), 3);
+        assert_eq!(team.thinking, Thinking::ALL);
+        let quiet = profiles.get("quiet").unwrap();
+        assert_eq!((quiet.thinking.len(), quiet.extensions.len()), (0, 1));
         assert_eq!(team.skills.len(), 5);
     }
 
     #[test]
     fn all_mistakes_are_reported_together() {
         let (_, errors) = read(
-            "[generic]\nname = \"x\"\n[A]\n[b]\nbase = \"other\"\nend = \"failed\"\ncolour = 1\ninput_modes = [\"text\"]\n\
+            "[generic]\nname = \"x\"\n[A]\n[b]\nbase = \"other\"\nend = \"failed\"\ncolour = 1\nthinking = [\"tool-trace\"]\ninput_modes = [\"text\"]\n\
              text_types = [\"text/x\"]\norganization = \"O\"\n[[b.extensions]]\nuri = \"urn:relevo:x\"\nparams = 1\n",
         );
         for part in [
@@ -210,6 +220,7 @@ mod tests {
             "profiles.b.base = \"other\": must be",
             "profiles.b.end = \"failed\": must be",
             "profiles.b.colour: is no known key",
+            "profiles.b.thinking: needs base",
             "profiles.b.input_modes: must be media types",
             "profiles.b.text_types: needs base",
             "profiles.b.organization_url: is missing",
@@ -221,6 +232,6 @@ mod tests {
                 "{part} in {errors:#?}"
             );
         }
-        assert_eq!(errors.len(), 10, "{errors:#?}");
+        assert_eq!(errors.len(), 11, "{errors:#?}");
     }
 }

@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::json;
-
-use super::{Extension, GoodEnd, Ingest, Profile, SEED};
+use super::{Extension, GoodEnd, Ingest, Profile, SEED, Thinking};
 use crate::agents::SkillConfig;
 
 /// Media types that it takes as text.
@@ -27,6 +25,9 @@ const MEDIA: [&str; 8] = [
     "audio/ogg",
     "application/octet-stream",
 ];
+
+/// Where the reference server is developed; the protocol wants a provider to have an address.
+const PROJECT: &str = "https://github.com/aliyun/iac-code";
 
 /// Id, name, description, tags, example.
 const SKILLS: [(&str, &str, &str, &[&str], &str); 4] = [
@@ -69,40 +70,36 @@ pub(super) fn profile() -> Profile {
         description: "What callers with a credential may know about the running server.".to_owned(),
         tags: types(&["iac-code", "runtime", "a2a"]),
         examples: types(&["List my current A2A tasks."]),
+        input_modes: Vec::new(),
+        output_modes: Vec::new(),
         extended: true,
     });
-    Profile {
+    let mut profile = Profile {
         name: SEED.to_owned(),
         title: Some("iac-code".to_owned()),
         description: Some("Infrastructure as code for Alibaba Cloud, with ROS and Terraform.".to_owned()),
-        organization: None,
+        organization: Some(("iac-code".to_owned(), PROJECT.to_owned())),
         skills,
         input_modes: types(&TEXT).into_iter().chain(types(&MEDIA)).collect(),
         output_modes: types(&["text/plain"]),
-        extensions: vec![
-            Extension {
-                uri: "urn:iac-code:a2a:artifact-metadata:v1".to_owned(),
-                description:
-                    "Progress of tools, permissions, use of tokens and facts about artifacts under `iac_code`."
-                        .to_owned(),
-                required: false,
-                params: BTreeMap::new(),
-            },
-            Extension {
-                uri: "urn:iac-code:a2a:thinking-exposure:v1".to_owned(),
-                description: "Which signals of the agent's thinking are shown under `iac_code`.".to_owned(),
-                required: false,
-                params: BTreeMap::from([("enabledTypes".to_owned(), json!(["tool_trace"]))]),
-            },
-        ],
+        extensions: vec![Extension {
+            uri: "urn:iac-code:a2a:artifact-metadata:v1".to_owned(),
+            description: "Progress of tools, permissions, use of tokens and facts about artifacts under `iac_code`."
+                .to_owned(),
+            required: false,
+            params: BTreeMap::new(),
+        }],
         namespace: Some("iac_code".to_owned()),
+        thinking: Vec::new(),
         good_end: GoodEnd::InputRequired,
         answer_artifact: false,
         ingest: Some(Ingest {
             text_types: types(&TEXT),
             media_types: types(&MEDIA),
         }),
-    }
+    };
+    profile.show(vec![Thinking::Tools]);
+    profile
 }
 
 fn skill((id, name, description, tags, example): &(&str, &str, &str, &[&str], &str)) -> SkillConfig {
@@ -112,6 +109,8 @@ fn skill((id, name, description, tags, example): &(&str, &str, &str, &[&str], &s
         description: (*description).to_owned(),
         tags: tags.iter().map(|tag| (*tag).to_owned()).collect(),
         examples: vec![(*example).to_owned()],
+        input_modes: Vec::new(),
+        output_modes: Vec::new(),
         extended: false,
     }
 }

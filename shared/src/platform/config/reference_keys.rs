@@ -23,8 +23,10 @@ enum Meaning {
     Missing(&'static str),
     /// One of those that are read together, by [`addresses`].
     Address,
+    /// What is shown of an agent's thinking: a list, or a text of words.
+    Thinking,
 }
-use Meaning::{Address, Credential, Detail, Missing, Setting};
+use Meaning::{Address, Credential, Detail, Missing, Setting, Thinking};
 
 const PUSH: &str = "push notifications are not served";
 
@@ -57,10 +59,7 @@ const KEYS: [(&str, Meaning); 33] = [
     ("signing_secret", Missing("agent cards are not signed")),
     ("persistence_dir", Missing("tasks are kept in Redis, see redis.url")),
     ("artifact_dir", Missing("artifacts are kept in Redis with their tasks")),
-    (
-        "thinking_exposure",
-        Missing("what an agent shows of its thinking is its own matter"),
-    ),
+    ("thinking_exposure", Thinking),
     (
         "auto_approve_permissions",
         Missing("what an agent may do is its own matter"),
@@ -97,6 +96,7 @@ pub(super) fn translate(name: String, table: Table, errors: &mut ConfigErrors) -
         };
         match meaning {
             Detail | Address => {}
+            Thinking => put("compat.thinking_exposure", &key, exposure(value), &mut layer, errors),
             Missing(_) if is_off(&value) => {}
             Missing(why) => errors.refuse(layer.path(&key), format!("has no counterpart here: {why}")),
             Credential(_) if !value.is_str() => errors.refuse(layer.path(&key), "must be a text: put it in quotes"),
@@ -180,6 +180,24 @@ fn put(path: &str, written: &str, value: Value, layer: &mut FileLayer, errors: &
     layer.called.insert(path.to_owned(), written.to_owned());
 }
 
+/// `all` and `*` are everything, `none` and its like nothing; words of a text are parted by `,` or `;`.
+fn exposure(value: Value) -> Value {
+    let words = match value {
+        value if is_off(&value) => Vec::new(),
+        Value::String(text) => text
+            .split([',', ';'])
+            .map(|word| word.trim().to_owned().into())
+            .collect(),
+        Value::Array(words) => words,
+        other => return other,
+    };
+    let is_all = |word: &Value| matches!(word.as_str(), Some("all" | "*"));
+    if words.iter().any(is_all) {
+        return Value::Array(["raw-thinking", "tool-trace"].map(Value::from).to_vec());
+    }
+    Value::Array(words.into_iter().filter(|word| !is_off(word)).collect())
+}
+
 fn is_off(value: &Value) -> bool {
     match value {
         Value::Boolean(truth) => !truth,
@@ -216,6 +234,29 @@ mod tests {
         assert_eq!(settings.auth.api_key_header, "X-Key");
         assert_eq!(settings.auth.basic_username.as_deref(), Some("u"));
         assert_eq!(settings.redis.url.to_string(), "redis://h:1");
+    }
+
+    #[test]
+    fn what_is_shown_of_thinking_is_a_list_or_a_text() {
+        let both = ["raw-thinking", "tool-trace"];
+        for (yaml, shown) in [
+            ("none", &[][..]),
+            ("false", &[]),
+            ("\"\"", &[]),
+            ("[]", &[]),
+            ("raw-thinking", &both[..1]),
+            ("\"raw-thinking; tool-trace\"", &both),
+            ("[raw-thinking, tool-trace]", &both),
+            ("all", &both),
+            ("\"*\"", &both),
+            ("[\"*\"]", &both),
+        ] {
+            let settings = read(&format!("thinking-exposure: {yaml}\n")).unwrap();
+            assert_eq!(settings.compat.thinking_exposure, shown, "{yaml}");
+        }
+        assert_eq!(read("port: 1\n").unwrap().compat.thinking_exposure, ["tool-trace"]);
+        let errors = read("thinking-exposure: 7\n").unwrap_err();
+        assert!(errors[0].starts_with("thinking_exposure in a2a.yml"), "{errors:?}");
     }
 
     #[test]

@@ -28,7 +28,7 @@ impl TurnRun {
     pub(super) async fn settle(&mut self, attempt: Attempt) -> &'static str {
         match attempt {
             Attempt::Returned(Outcome::Ended(ending, message, metadata)) => {
-                let mut message = message.filter(|message| !message.parts.is_empty());
+                let (mut message, metadata) = self.projected(message, metadata);
                 let stowed = match self.stow_message(message.as_mut()).await {
                     Ok(stowed) => stowed,
                     Err(over) => return Box::pin(self.settle(over)).await,
@@ -57,7 +57,8 @@ impl TurnRun {
                     Err(over) => Box::pin(self.settle(over)).await,
                 }
             }
-            Attempt::Returned(Outcome::Suspended(need, mut message, metadata)) => {
+            Attempt::Returned(Outcome::Suspended(need, message, metadata)) => {
+                let (mut message, metadata) = self.projected(message, metadata);
                 if let Err(over) = self.stow_message(message.as_mut()).await {
                     return Box::pin(self.settle(over)).await;
                 }
@@ -104,6 +105,19 @@ impl TurnRun {
                 self.give_back(Why::HandOver(FailReason::WorkerDrained)).await
             }
         }
+    }
+
+    /// The last words as clients may see them. A message without parts is none.
+    fn projected(
+        &mut self,
+        message: Option<Message>,
+        mut metadata: Option<Metadata>,
+    ) -> (Option<Message>, Option<Metadata>) {
+        let mut message = message.filter(|message| !message.parts.is_empty());
+        if let Some(projection) = &mut self.projection {
+            projection.last(message.as_mut(), &mut metadata);
+        }
+        (message, metadata)
     }
 
     /// How an ending of the agent ends the turn: what a good one is, its profile says.

@@ -33,7 +33,7 @@ impl Setting for Statuses {
 }
 
 crate::settings! {
-    /// For clients that were written against something else than the standard of today. Only gateways read it.
+    /// For clients that were written against something else than the standard of today.
     pub struct CompatSettings in "compat" {
         /// Whether the reference server's letter goes before the standard's where they part: a task that waits for its user
         /// cannot be canceled (TASK_NOT_CANCELABLE), and no task without a running turn can be subscribed to (TASK_NOT_FOUND).
@@ -41,6 +41,9 @@ crate::settings! {
         /// The version of the standard whose HTTP and gRPC statuses errors have: 1.0.0 had 409 for TASK_NOT_CANCELABLE, 415
         /// for CONTENT_TYPE_NOT_SUPPORTED, and UNIMPLEMENTED on gRPC for what is not supported. Reasons are the same.
         errors: Statuses = "1.0.1",
+        /// What agents of the profile iac-code show of their thinking: `tool-trace` (tools and permissions), `raw-thinking` (the
+        /// model's own words), both, or nothing when it is empty. Other profiles say it themselves (`thinking`).
+        thinking_exposure: Vec<String> = "tool-trace",
     }
 }
 

@@ -35,8 +35,11 @@ crate::settings! {
         /// `grpc_listen`, which is wrong behind a proxy.
         grpc_public: Option<String> = "",
         /// Whether clients of A2A 0.3 are served, too: JSON-RPC with `message/send` and its like, HTTP+JSON below `/v1`. The
-        /// agent card then has the fields that they read, which a strict reader of 1.0 may not know.
+        /// agent card then has the fields that they read, for requests that name no version 1.x.
         a2a_0_3: bool = "true",
+        /// Whether the `messageId` of a message without an idempotency key is its key: sent again, it runs once. Clients must not
+        /// use an id for two messages then; without credentials ids have at least 16 bytes, since everyone shares them.
+        message_id_key: bool = "false",
         /// Web pages that may call the gateway from a browser, by their origins such as `https://app.example.com`; `*`
         /// alone allows every page. Empty: no page may; the agent card is public and readable from any. Whoever may open
         /// an allowed page can send what that page sends.
