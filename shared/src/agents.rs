@@ -4,6 +4,7 @@
 //! agents it can run. Owns their form and their rules; refuses to know how an agent works. Without configuration there
 //! is one agent, `demo`.
 
+mod a2a;
 mod limits;
 mod openai;
 mod process;
@@ -12,6 +13,7 @@ mod read;
 mod upstream;
 mod value;
 
+pub use a2a::A2aConfig;
 pub use limits::AgentLimits;
 pub use openai::{OpenAiConfig, System};
 pub use process::ProcessConfig;
@@ -34,11 +36,13 @@ pub enum AgentKind {
     Process,
     /// A chat model behind an OpenAI-compatible endpoint.
     OpenAi,
+    /// An A2A server behind a URL.
+    A2a,
 }
 
 impl AgentKind {
     /// Every kind there is.
-    pub const ALL: [Self; 3] = [Self::Demo, Self::Process, Self::OpenAi];
+    pub const ALL: [Self; 4] = [Self::Demo, Self::Process, Self::OpenAi, Self::A2a];
 
     /// The word in the configuration.
     pub const fn as_str(self) -> &'static str {
@@ -46,6 +50,7 @@ impl AgentKind {
             Self::Demo => "demo",
             Self::Process => "process",
             Self::OpenAi => "openai",
+            Self::A2a => "a2a",
         }
     }
 
@@ -53,8 +58,9 @@ impl AgentKind {
     pub const fn default_policy(self) -> CrashPolicy {
         match self {
             Self::Demo => CrashPolicy::Restart,
-            // Nobody knows what the program did before it died; every request to a model costs, and its second answer is another one.
-            Self::Process | Self::OpenAi => CrashPolicy::Fail,
+            // Nobody knows what the program did before it died; every request to a model costs, and its second answer is another one;
+            // nobody knows whether a server has got the message.
+            Self::Process | Self::OpenAi | Self::A2a => CrashPolicy::Fail,
         }
     }
 
@@ -63,7 +69,7 @@ impl AgentKind {
             Self::Demo => {
                 "Streams numbered chunks when told to (\"chunks=5 delay=200\"), echoes any other text; for trying things out."
             }
-            Self::Process => "An agent.",
+            Self::Process | Self::A2a => "An agent.",
             Self::OpenAi => "A chat model.",
         }
     }
@@ -121,6 +127,8 @@ pub struct AgentConfig {
     pub process: Option<ProcessConfig>,
     /// Where its model is, when it is one.
     pub openai: Option<OpenAiConfig>,
+    /// Where it is, when it is an A2A server.
+    pub a2a: Option<A2aConfig>,
 }
 
 impl AgentConfig {
@@ -141,6 +149,7 @@ impl AgentConfig {
             profile: Profile::generic(),
             process: None,
             openai: None,
+            a2a: None,
         }
         .with_a_skill()
     }

@@ -5,6 +5,7 @@
 //! What an agent must tolerate: it may be run again for the same turn (at least once, unless its policy is `fail`); the epoch
 //! rises with every run, and what an earlier run streamed is void; its cancel token may fire at any time.
 
+pub mod a2a;
 pub mod demo;
 mod ending;
 pub mod openai;
@@ -15,7 +16,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use a2a::{Message, Part, Task};
+use ::a2a::{Message, Part, Task};
 use relevo_shared::domain::reason::FailReason;
 use relevo_shared::domain::record::{Sender, TurnRecord};
 use relevo_shared::ids::Epoch;
@@ -46,6 +47,8 @@ pub struct Turn {
     pub(crate) past: Past,
     /// The message as one text, and where the context works, if the agent's profile makes such.
     pub prompt: Option<Prompt>,
+    /// Session items (JSON) of earlier attempts of this turn that outlived them ([`Agent::outliving`]): they follow those of the session.
+    pub outlived: Vec<Vec<u8>>,
 }
 
 impl Turn {
@@ -182,5 +185,11 @@ pub trait Agent: Send + Sync + 'static {
     /// How long a run that was told to stop may take before it is dropped, while its lease holds.
     fn patience(&self) -> Duration {
         Duration::from_secs(2)
+    }
+
+    /// Tells the session items (JSON) that outlive an attempt which crashed, unlike all others: what the agent has begun elsewhere
+    /// and must find again. By default there are none.
+    fn outliving(&self) -> Option<fn(&[u8]) -> bool> {
+        None
     }
 }

@@ -26,6 +26,7 @@ use relevo_shared::store::{ConnectOptions, Keep, LeaseClient, RedisClock, Store,
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, oneshot, watch};
 
+use crate::agent::a2a;
 use crate::agent::openai::{self, ModelMetrics};
 use crate::config::Config;
 use crate::metrics::{Instruments, WorkerMetrics};
@@ -76,6 +77,9 @@ pub enum StartError {
     /// An agent cannot be made.
     #[error("agents.{0} cannot be made")]
     Agent(String, #[source] openai::StartError),
+    /// An agent cannot be made.
+    #[error("agents.{0} cannot be made")]
+    Upstream(String, #[source] a2a::StartError),
     /// `worker.id` is not a name.
     #[error("worker.id must be 1 to 64 characters of [A-Za-z0-9_.-], not `{0}`")]
     WorkerId(String),

@@ -8,7 +8,7 @@ use relevo_shared::agents::{AgentConfig, Agents};
 use relevo_shared::objects::Objects;
 use relevo_shared::platform::config::{ConfigErrors, EXIT_CONFIG, Loader, Settings, process_env};
 
-use crate::agent::{openai, process};
+use crate::agent::{a2a, openai, process};
 
 /// Runs agents for a Relevo cluster: takes turns from Redis, streams back what the agents say.
 #[derive(Debug, Clone, Default, Parser)]
@@ -86,6 +86,7 @@ pub fn check_agents<'a>(agents: impl IntoIterator<Item = &'a AgentConfig>, error
     for agent in agents {
         process::check(agent, errors);
         openai::check(agent, errors);
+        a2a::check(agent, errors);
     }
 }
 

@@ -3,7 +3,7 @@
 use toml::{Table, Value};
 
 use super::profile::{GENERIC, Profile, essence};
-use super::{AgentConfig, AgentKind, Agents, DEFAULT_POOL, Profiles, SkillConfig, limits, openai, process, upstream};
+use super::{AgentConfig, AgentKind, Agents, DEFAULT_POOL, Profiles, SkillConfig, a2a, limits, openai, process, upstream};
 use crate::domain::record::{BusyPolicy, CrashPolicy};
 use crate::platform::config::{ConfigError, ConfigErrors, Setting, is_media_type};
 
@@ -146,6 +146,11 @@ fn agent(name: &str, profiles: &Profiles, reader: &mut Reader<'_>) -> AgentConfi
         reader.refuse_foreign(kind);
     }
     let process = (named == Some(AgentKind::Process)).then(|| process::process(reader));
+    let a2a = if named == Some(AgentKind::A2a) {
+        a2a::a2a(reader)
+    } else {
+        None
+    };
     let openai = if named == Some(AgentKind::OpenAi) {
         openai::openai(reader)
     } else {
@@ -171,6 +176,7 @@ fn agent(name: &str, profiles: &Profiles, reader: &mut Reader<'_>) -> AgentConfi
         profile,
         process,
         openai,
+        a2a,
     }
     .with_a_skill()
 }
@@ -181,6 +187,7 @@ fn own_keys(kind: AgentKind) -> Vec<&'static str> {
         AgentKind::Demo => Vec::new(),
         AgentKind::Process => process::KEYS.to_vec(),
         AgentKind::OpenAi => [&upstream::KEYS[..], &openai::KEYS[..]].concat(),
+        AgentKind::A2a => [&upstream::KEYS[..], &a2a::KEYS[..]].concat(),
     }
 }
 

@@ -283,7 +283,7 @@ impl Store {
         args
     }
 
-    /// Reads the session of a turn's agent as it was when the turn began, before the first write of an attempt.
+    /// Reads the session of a turn's agent as it was when the turn began.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -294,20 +294,55 @@ impl Store {
         agent: &str,
         turn: TurnId,
     ) -> Result<Vec<Vec<u8>>, StoreError> {
-        let at = At::Partition(partition);
+        let key = self.keys().session(partition, context, agent);
+        match self.session_at_start(partition, turn).await? {
+            Some(0) => Ok(Vec::new()),
+            // What an earlier attempt of this turn appended is void.
+            Some(length) => {
+                self.session_items(partition, &key, "0", &(length - 1).to_string())
+                    .await
+            }
+            None => self.session_items(partition, &key, "0", "-1").await,
+        }
+    }
+
+    /// Reads what attempts of the turn have added to the session of its agent: before the first write of the next one, what is void.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn read_session_of_attempts(
+        &self,
+        partition: Partition,
+        context: &ContextKey,
+        agent: &str,
+        turn: TurnId,
+    ) -> Result<(u64, Vec<Vec<u8>>), StoreError> {
+        let Some(length) = self.session_at_start(partition, turn).await? else {
+            return Ok((0, Vec::new()));
+        };
+        let key = self.keys().session(partition, context, agent);
+        let items = self.session_items(partition, &key, &length.to_string(), "-1").await?;
+        Ok((length, items))
+    }
+
+    /// How many items the session had when the turn began, once an attempt of it has written.
+    async fn session_at_start(&self, partition: Partition, turn: TurnId) -> Result<Option<u64>, StoreError> {
         let mut start = command("HGET");
         start.arg(self.keys().turn(turn)).arg("slen");
-        let start = self.one("HGET", at, &start).await?;
-        let start: Option<usize> = text(&start).and_then(|length| length.parse().ok());
+        let start = self.one("HGET", At::Partition(partition), &start).await?;
+        Ok(text(&start).and_then(|length| length.parse().ok()))
+    }
+
+    async fn session_items(
+        &self,
+        partition: Partition,
+        key: &str,
+        from: &str,
+        to: &str,
+    ) -> Result<Vec<Vec<u8>>, StoreError> {
         let mut range = command("LRANGE");
-        range.arg(self.keys().session(partition, context, agent)).arg(0);
-        // What an earlier attempt of this turn appended is void.
-        match start {
-            Some(0) => return Ok(Vec::new()),
-            Some(length) => range.arg(length - 1),
-            None => range.arg(-1),
-        };
-        let Value::Array(items) = self.one("LRANGE", at, &range).await? else {
+        range.arg(key).arg(from).arg(to);
+        let Value::Array(items) = self.one("LRANGE", At::Partition(partition), &range).await? else {
             return Err(StoreError::corrupt("session", "not a list"));
         };
         let item = |item| match item {

@@ -35,10 +35,15 @@ pub struct Scripted {
 impl Scripted {
     /// Starts one on an address of the loopback network, with a port of its own.
     pub fn start(host: [u8; 4], script: Vec<Reply>) -> Self {
+        Self::start_with(host, |_port| script)
+    }
+
+    /// Starts one whose script names its port.
+    pub fn start_with(host: [u8; 4], script: impl FnOnce(u16) -> Vec<Reply>) -> Self {
         let listener = TcpListener::bind(SocketAddr::from((host, 0))).expect("a free port");
         let address = listener.local_addr().expect("a bound address");
         let heard = Arc::new(Mutex::new(Vec::new()));
-        let script = Arc::new(script);
+        let script = Arc::new(script(address.port()));
         let all = Arc::clone(&heard);
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {

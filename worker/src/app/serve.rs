@@ -12,6 +12,7 @@ use relevo_shared::store::Keep;
 
 use super::StartError;
 use crate::agent::Agent;
+use crate::agent::a2a::{self, A2a};
 use crate::agent::demo::Demo;
 use crate::agent::openai::{self, ModelMetrics, OpenAi};
 use crate::agent::process::Process;
@@ -122,6 +123,11 @@ fn build_agent(
                 .map_err(failed)?;
             let model = OpenAi::new(&agent.name, config, &outside.egress, outside.models.clone());
             Arc::new(model.map_err(failed)?)
+        }
+        AgentKind::A2a => {
+            let failed = |error| StartError::Upstream(agent.name.clone(), error);
+            let config = agent.a2a.as_ref().ok_or(a2a::StartError::NoUrl).map_err(failed)?;
+            Arc::new(A2a::new(&agent.name, config, &outside.egress).map_err(failed)?)
         }
     })
 }

@@ -45,6 +45,15 @@ impl Past {
         Ok((task, history))
     }
 
+    /// The length of the session at the turn's start, and what attempts of the turn have added to it.
+    pub(crate) async fn attempts(&self) -> Result<(u64, Vec<Vec<u8>>), StoreError> {
+        let taken = &self.taken;
+        let record = &taken.record;
+        self.store
+            .read_session_of_attempts(taken.partition, &taken.context, &record.agent, record.turn)
+            .await
+    }
+
     /// The items of the agent's session as it was when the turn began.
     pub(crate) async fn session(&self) -> Result<Vec<Vec<u8>>, StoreError> {
         let taken = &self.taken;

@@ -18,11 +18,11 @@ use super::leases::{Guard, Lease, News};
 use super::opening::Opening;
 use super::past::Past;
 use super::projection::{Paths, Projection};
-use super::sink::{EventSink, Item, Output, SessionError};
+use super::sink::{EventSink, Item, Metadata, Output, SessionError};
 use super::stow::Stowed;
 use super::take::{Served, Worker};
 use super::write;
-use crate::agent::{CancelToken, Outcome, StopReason, Turn};
+use crate::agent::{Agent, CancelToken, Ending, Outcome, StopReason, Turn};
 
 mod settle;
 mod stow;
@@ -74,6 +74,8 @@ pub(crate) struct TurnRun {
     projection: Option<Projection>,
     /// How long the session is, when it was said to be of another length.
     other_length: Option<u64>,
+    /// What the agent says about how it stopped.
+    stopped: Option<Metadata>,
     /// Whether the agent has said something.
     said: bool,
     /// What is known of the task's artifacts.
@@ -95,6 +97,7 @@ impl TurnRun {
             draft,
             projection,
             other_length: None,
+            stopped: None,
             said: false,
             stowed: Stowed::default(),
             started: Instant::now(),
@@ -135,6 +138,11 @@ impl TurnRun {
                 return over;
             }
         }
+        let past = Past::new(self.worker.store.clone(), Arc::clone(&self.taken));
+        let outlived = match self.outlived(&past, agent.as_ref()).await {
+            Ok(outlived) => outlived,
+            Err(over) => return over,
+        };
         let (sink, items) = EventSink::new(Arc::clone(record));
         let (stop, cancel) = CancelToken::new();
         let turn = Turn {
@@ -144,8 +152,9 @@ impl TurnRun {
             epoch: self.taken.epoch,
             previous: self.taken.previous,
             guard: Guard::new(Arc::clone(&self.lease), self.worker.authority),
-            past: Past::new(self.worker.store.clone(), Arc::clone(&self.taken)),
+            past,
             prompt: None,
+            outlived,
         };
         let patience = agent.patience();
         let opening = Opening {
@@ -162,6 +171,26 @@ impl TurnRun {
         };
         let handle = tasks::spawn(&self.worker.tasks, "agent", Kind::BestEffort, running);
         self.watch(handle, items, &stop, patience).await
+    }
+
+    /// What of the session items of earlier attempts outlives them: written again in the very step that takes the others back.
+    async fn outlived(&mut self, past: &Past, agent: &dyn Agent) -> Result<Vec<Vec<u8>>, Attempt> {
+        let Some(outlives) = agent.outliving().filter(|_| self.taken.tries.opened > 0) else {
+            return Ok(Vec::new());
+        };
+        let (expect, mut items) = past.attempts().await.map_err(|error| unwritten(&error))?;
+        items.retain(|item| outlives(item));
+        if !items.is_empty() {
+            let session = SessionItems {
+                expect,
+                items: items.clone(),
+            };
+            self.draft.set_session(session);
+            if let Some(over) = self.flush().await {
+                return Err(over);
+            }
+        }
+        Ok(items)
     }
 
     /// Follows the agent until the attempt is over. When this returns, the agent is gone.
@@ -190,14 +219,22 @@ impl TurnRun {
                     | Attempt::Diverged
                     | Attempt::NoArtifacts => StopReason::Lease,
                 }));
-                self.stop_agent(handle, items, patience).await;
+                let outcome = self.stop_agent(handle, items, patience).await;
+                if let Some(Outcome::Ended(Ending::Canceled, _, facts)) = outcome {
+                    self.stopped = facts;
+                }
                 attempt
             }
         }
     }
 
     /// Waits for the agent to obey, drops it when it does not in time.
-    async fn stop_agent(&self, handle: Handle<Outcome>, mut items: mpsc::Receiver<Item>, patience: Duration) {
+    async fn stop_agent(
+        &self,
+        handle: Handle<Outcome>,
+        mut items: mpsc::Receiver<Item>,
+        patience: Duration,
+    ) -> Option<Outcome> {
         let until = clock::boottime() + patience;
         // What it still says is heard and dropped, so that it can come to its end. The sink goes when the agent does.
         loop {
@@ -215,7 +252,7 @@ impl TurnRun {
                 }
             }
         }
-        drop(handle.join().await);
+        handle.join().await
     }
 
     /// Writes what the agent says until it has said everything (`None`), or something else ends the attempt.

@@ -8,6 +8,7 @@
 )]
 #![allow(missing_docs, unreachable_pub, reason = "test code")]
 
+mod a2a_agent;
 mod agents;
 mod artifacts;
 mod fixture;

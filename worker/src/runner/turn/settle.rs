@@ -90,7 +90,11 @@ impl TurnRun {
             Attempt::Overdue => self.end(Close::failed(FailReason::DeadlineExceeded)).await,
             Attempt::Canceled => {
                 self.draft.drop_waiting();
-                self.end(Close::plain(End::Canceled)).await
+                let close = Close {
+                    metadata: self.stopped.take(),
+                    ..Close::plain(End::Canceled)
+                };
+                self.end(close).await
             }
             Attempt::Lost => {
                 self.worker.metrics.leases_lost.inc();

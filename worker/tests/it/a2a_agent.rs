@@ -1,0 +1,463 @@
+//! An A2A server behind a worker: whatever it does, our client sees one honest stream.
+
+use a2a::{Part, StreamResponse, TaskState};
+use relevo_shared::domain::record::{CrashPolicy, TurnRecord};
+use relevo_shared::ids::Nonce;
+use relevo_shared::store::StoredTask;
+use relevo_testkit::{Reply, Scripted};
+use serde_json::{Value, json};
+
+use crate::fixture::{RunningWorker, World, answer};
+
+const HERE: [u8; 4] = [127, 0, 0, 1];
+
+/// A card whose interfaces are where the card is.
+fn card(port_of: &str, streaming: bool) -> Reply {
+    let interface = json!([{ "url": port_of, "protocolBinding": "JSONRPC", "protocolVersion": "1.0" }]);
+    ok(&json!({ "name": "x", "capabilities": { "streaming": streaming }, "supportedInterfaces": interface }))
+}
+
+fn ok(body: &Value) -> Reply {
+    Reply::answer("200 OK", "content-type: application/json\r\n", &body.to_string())
+}
+
+fn result(body: &Value) -> Reply {
+    ok(&json!({ "jsonrpc": "2.0", "id": 1, "result": body }))
+}
+
+fn fault(code: i32, message: &str) -> Reply {
+    ok(&json!({ "jsonrpc": "2.0", "id": 1, "error": { "code": code, "message": message } }))
+}
+
+fn events(events: &[Value]) -> Vec<u8> {
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
+    let line = |event: &Value| format!("data: {}\n\n", json!({ "jsonrpc": "2.0", "id": 1, "result": event }));
+    let lines: String = events.iter().map(line).collect();
+    format!("{head}{lines}").into_bytes()
+}
+
+fn message(id: &str, text: &str) -> Value {
+    json!({ "messageId": id, "role": "ROLE_AGENT", "parts": [{ "text": text }] })
+}
+
+fn task(state: &str, last: Option<Value>, artifacts: &Value) -> Value {
+    let mut status = json!({ "state": state });
+    if let Some(last) = last {
+        status["message"] = last;
+    }
+    json!({ "id": "up-1", "contextId": "up-c", "status": status, "artifacts": artifacts })
+}
+
+fn status(state: &str, last: Option<Value>) -> Value {
+    let whole = task(state, last, &json!([]));
+    json!({ "statusUpdate": { "taskId": "up-1", "contextId": "up-c", "status": whole["status"] } })
+}
+
+fn artifact(text: &str, append: bool) -> Value {
+    json!({ "artifactUpdate": { "taskId": "up-1", "contextId": "up-c", "append": append,
+        "artifact": { "artifactId": "file", "parts": [{ "text": text }] } } })
+}
+
+struct Scene {
+    world: World,
+    server: Scripted,
+    worker: RunningWorker,
+}
+
+impl Scene {
+    /// A worker whose agent is a server that first gives its card and then says this.
+    async fn new(streaming: bool, script: Vec<Reply>, more: &str) -> Self {
+        // The card names the server by another name of this machine; the port is not known before it is there.
+        Self::with_card(card("http://localhost:PORT/", streaming), script, more).await
+    }
+
+    async fn with_card(card: Reply, script: Vec<Reply>, more: &str) -> Self {
+        let server = Scripted::start_with(HERE, |port| {
+            let Reply::Bytes(bytes) = &card else {
+                panic!("a card is an answer")
+            };
+            let text = String::from_utf8(bytes.clone()).unwrap();
+            let body = text
+                .split_once("\r\n\r\n")
+                .unwrap()
+                .1
+                .replace("PORT", &port.to_string());
+            [Reply::answer("200 OK", "content-type: application/json\r\n", &body)]
+                .into_iter()
+                .chain(script)
+                .collect()
+        });
+        let world = World::start().await;
+        let table = format!(
+            "[a]\nkind = \"a2a\"\nurl = {:?}\nbearer = \"hunter2\"\n{more}\n",
+            server.url("/")
+        );
+        let worker = RunningWorker::start_with(&world.redis.url(), &[], &table).await;
+        Self { world, server, worker }
+    }
+
+    async fn ends(&self, text: &str, policy: CrashPolicy) -> (TurnRecord, StoredTask) {
+        let turn = self.world.ask("c-1", text, policy).await;
+        let stored = self.world.until_over(turn.task).await;
+        (turn, stored)
+    }
+
+    /// The methods that the server was asked for, the card's apart.
+    fn asked(&self) -> Vec<String> {
+        let method = |request: &String| body(request)["method"].as_str().unwrap_or("?").to_owned();
+        self.server.heard().iter().skip(1).map(method).collect()
+    }
+
+    async fn cancel(&self, turn: &TurnRecord) -> StoredTask {
+        let (context, partition) = self.world.store.place(&turn.scope(), &turn.context_id);
+        let canceled = self
+            .world
+            .store
+            .request_cancel(partition, &context, turn.turn, Nonce(7))
+            .await;
+        canceled.unwrap();
+        self.world.until_over(turn.task).await
+    }
+}
+
+fn body(request: &str) -> Value {
+    serde_json::from_str(request.split_once("\r\n\r\n").unwrap().1).unwrap_or_default()
+}
+
+fn artifact_text(stored: &StoredTask) -> String {
+    let parts = stored.folded.artifacts.iter().flat_map(|artifact| &artifact.parts);
+    parts.filter_map(Part::as_text).collect()
+}
+
+fn reason(stored: &StoredTask) -> Value {
+    stored.folded.metadata["urn:relevo:a2a:turn:v1"]["reason"].clone()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_events_of_a_server_are_told_under_our_ids() {
+    let stream = events(&[
+        json!({ "task": task("TASK_STATE_SUBMITTED", None, &json!([])) }),
+        status("TASK_STATE_WORKING", Some(message("m-1", "Hel"))),
+        status("TASK_STATE_WORKING", Some(message("m-1", "lo"))),
+        artifact("one ", false),
+        artifact("two", true),
+        status("TASK_STATE_COMPLETED", Some(message("m-2", "done"))),
+    ]);
+    let scene = Scene::new(true, vec![Reply::Close(stream)], "").await;
+    let (turn, stored) = scene.ends("hello", CrashPolicy::Fail).await;
+    assert_eq!(
+        (stored.state.clone(), answer(&stored)),
+        (TaskState::Completed, "done".to_owned())
+    );
+    assert_eq!(artifact_text(&stored), "one two");
+    let journal = scene.world.journal(turn.task).await;
+    let journal: String = journal
+        .iter()
+        .map(|entry| String::from_utf8_lossy(&entry.bytes))
+        .collect();
+    assert!(!journal.contains("up-1") && !journal.contains("up-c"), "{journal}");
+    let heard = scene.server.heard();
+    let (head, _) = heard[1].split_once("\r\n\r\n").unwrap();
+    for part in [
+        format!("idempotency-key: {}", turn.turn),
+        "a2a-version: 1.0".to_owned(),
+        "authorization: Bearer hunter2".to_owned(),
+    ] {
+        assert!(head.contains(&part), "{part} in {head}");
+    }
+    let sent = body(&heard[1]);
+    assert_eq!(sent["method"], "SendStreamingMessage");
+    assert_eq!(sent["params"]["message"]["messageId"], turn.turn.to_string());
+    assert_eq!(sent["params"]["message"].get("taskId"), None);
+    assert!(scene.worker.stop().await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_does_not_stream_is_asked_until_it_is_done() {
+    let done = task(
+        "TASK_STATE_COMPLETED",
+        Some(message("m", "done")),
+        &json!([{ "artifactId": "a", "parts": [{ "text": "x" }] }]),
+    );
+    let script = vec![
+        result(&json!({ "task": task("TASK_STATE_WORKING", None, &json!([])) })),
+        result(&task("TASK_STATE_WORKING", None, &json!([]))),
+        result(&done),
+    ];
+    let scene = Scene::new(false, script, "").await;
+    let (_, stored) = scene.ends("hello", CrashPolicy::Fail).await;
+    assert_eq!(
+        (stored.state.clone(), answer(&stored), artifact_text(&stored)),
+        (TaskState::Completed, "done".to_owned(), "x".to_owned())
+    );
+    assert_eq!(scene.asked(), ["SendMessage", "GetTask", "GetTask"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_of_0_3_is_spoken_to_in_its_words() {
+    let card = ok(
+        &json!({ "name": "x", "protocolVersion": "0.3.0", "url": "http://localhost:PORT/", "capabilities": { "streaming": true } }),
+    );
+    let old = |state: &str, text: &str| {
+        json!({ "kind": "status-update", "taskId": "up-1", "contextId": "up-c", "final": false, "status": { "state": state,
+            "message": { "kind": "message", "messageId": text, "role": "agent", "parts": [{ "kind": "text", "text": text }] } } })
+    };
+    let script = vec![Reply::Close(events(&[
+        old("working", "a"),
+        old("input-required", "more?"),
+    ]))];
+    let scene = Scene::with_card(card, script, "").await;
+    let (_, stored) = scene.ends("hello", CrashPolicy::Fail).await;
+    assert_eq!(
+        (stored.state.clone(), answer(&stored)),
+        (TaskState::InputRequired, "more?".to_owned())
+    );
+    assert_eq!(scene.asked(), ["message/stream"]);
+    let heard = scene.server.heard();
+    assert!(
+        heard[1].contains("a2a-version: 0.3") && heard[1].contains(r#""kind":"text""#),
+        "{}",
+        heard[1]
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_is_cut_goes_on_and_nothing_is_said_twice() {
+    let first = events(&[
+        status("TASK_STATE_WORKING", None),
+        artifact("one ", false),
+        artifact("two ", true),
+    ]);
+    let now = |text: &str| {
+        task(
+            "TASK_STATE_WORKING",
+            None,
+            &json!([{ "artifactId": "file", "parts": [{ "text": text }] }]),
+        )
+    };
+    let again = events(&[
+        json!({ "task": now("one two three four ") }),
+        artifact("five", true),
+        status("TASK_STATE_COMPLETED", Some(message("m", "done"))),
+    ]);
+    let script = vec![Reply::Close(first), result(&now("one two three ")), Reply::Close(again)];
+    let scene = Scene::new(true, script, "").await;
+    let (turn, stored) = scene.ends("hello", CrashPolicy::Fail).await;
+    assert_eq!(
+        (stored.state.clone(), artifact_text(&stored)),
+        (TaskState::Completed, "one two three four five".to_owned())
+    );
+    assert_eq!(scene.asked(), ["SendStreamingMessage", "GetTask", "SubscribeToTask"]);
+    let keyed = scene
+        .server
+        .heard()
+        .iter()
+        .filter(|request| request.contains("idempotency-key"))
+        .count();
+    assert_eq!(keyed, 1, "what is asked about the task is no repetition of the message");
+    let pieces = scene.world.journal(turn.task).await;
+    let said: String = pieces.iter().map(|entry| piece(&entry.bytes)).collect();
+    assert_eq!(said, "one two three four five", "each piece once");
+}
+
+fn piece(event: &[u8]) -> String {
+    match serde_json::from_slice(event).unwrap() {
+        StreamResponse::ArtifactUpdate(update) => update.artifact.parts.iter().filter_map(Part::as_text).collect(),
+        _ => String::new(),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_attempt_goes_on_with_the_task_of_the_first() {
+    let away = || Reply::answer("503 Service Unavailable", "", "");
+    let script = vec![
+        Reply::Close(events(&[status("TASK_STATE_WORKING", Some(message("m", "void ")))])),
+        away(),
+        result(&task("TASK_STATE_COMPLETED", Some(message("m", "kept")), &json!([]))),
+    ];
+    let scene = Scene::new(true, script, "patience = \"1ns\"").await;
+    let (_, stored) = scene.ends("hello", CrashPolicy::Restart).await;
+    assert_eq!(
+        (stored.state.clone(), answer(&stored)),
+        (TaskState::Completed, "kept".to_owned())
+    );
+    assert_eq!(
+        scene.asked(),
+        ["SendStreamingMessage", "GetTask", "GetTask"],
+        "the message is sent once"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_that_the_server_has_forgotten_is_begun_again_only_where_that_is_allowed() {
+    let begun = || Reply::Close(events(&[status("TASK_STATE_WORKING", None)]));
+    let done = Reply::Close(events(&[status("TASK_STATE_COMPLETED", Some(message("m", "again")))]));
+    let script = vec![begun(), fault(-32001, "gone"), fault(-32001, "gone"), done];
+    let scene = Scene::new(true, script, "").await;
+    let (_, stored) = scene.ends("hello", CrashPolicy::Restart).await;
+    assert_eq!(
+        (stored.state.clone(), answer(&stored)),
+        (TaskState::Completed, "again".to_owned())
+    );
+    let methods = ["SendStreamingMessage", "GetTask", "GetTask", "SendStreamingMessage"];
+    assert_eq!(scene.asked(), methods);
+
+    let scene = Scene::new(true, vec![begun(), fault(-32001, "gone")], "").await;
+    let (_, stored) = scene.ends("hello", CrashPolicy::Fail).await;
+    assert_eq!(
+        (stored.state.clone(), reason(&stored)),
+        (TaskState::Failed, json!("agent_error"))
+    );
+    assert_eq!(answer(&stored), "the upstream server no longer knows the task");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_further_message_goes_to_the_same_task() {
+    let waits = events(&[
+        status("TASK_STATE_WORKING", None),
+        status("TASK_STATE_INPUT_REQUIRED", Some(message("m-1", "more?"))),
+    ]);
+    let done = events(&[
+        json!({ "task": task("TASK_STATE_INPUT_REQUIRED", Some(message("m-1", "more?")), &json!([])) }),
+        status("TASK_STATE_COMPLETED", Some(message("m-2", "done"))),
+    ]);
+    let scene = Scene::new(true, vec![Reply::Close(waits), Reply::Close(done)], "").await;
+    let (turn, stored) = scene.ends("hello", CrashPolicy::Fail).await;
+    assert_eq!(
+        (stored.state.clone(), answer(&stored)),
+        (TaskState::InputRequired, "more?".to_owned())
+    );
+    let second = scene.world.ask_again(&turn, "yes").await;
+    let stored = scene.world.until_over(second.task).await;
+    assert_eq!(
+        (stored.state.clone(), answer(&stored)),
+        (TaskState::Completed, "done".to_owned())
+    );
+    let sent = body(&scene.server.heard()[2]);
+    assert_eq!(
+        (
+            &sent["params"]["message"]["taskId"],
+            &sent["params"]["message"]["contextId"]
+        ),
+        (&json!("up-1"), &json!("up-c"))
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancel_reaches_the_server() {
+    let working = || Reply::Hang(events(&[status("TASK_STATE_WORKING", Some(message("m", "on it")))]));
+    for (answered, how) in [
+        (result(&task("TASK_STATE_CANCELED", None, &json!([]))), "acknowledged"),
+        (Reply::answer("500 Internal Server Error", "", ""), "abandoned"),
+    ] {
+        let scene = Scene::new(true, vec![working(), answered], "").await;
+        let turn = scene.world.ask("c-1", "hello", CrashPolicy::Fail).await;
+        scene.world.until_entries(turn.task, 3).await;
+        let stored = scene.cancel(&turn).await;
+        assert_eq!(stored.state.clone(), TaskState::Canceled);
+        assert_eq!(stored.folded.metadata["urn:relevo:a2a:turn:v1"]["stopped"], how);
+        assert_eq!(scene.asked(), ["SendStreamingMessage", "CancelTask"]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_alone_is_the_answer() {
+    let scene = Scene::new(
+        true,
+        vec![Reply::Close(events(&[json!({ "message": message("m", "hi") })]))],
+        "",
+    )
+    .await;
+    let (_, stored) = scene.ends("hello", CrashPolicy::Fail).await;
+    assert_eq!(
+        (stored.state.clone(), answer(&stored)),
+        (TaskState::Completed, "hi".to_owned())
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_goes_wrong_is_said_and_the_message_is_not_sent_again() {
+    let raw = |text: &str| {
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
+        Reply::Close(format!("{head}{text}").into_bytes())
+    };
+    for (reply, text) in [
+        (
+            Reply::answer("500 Internal Server Error", "", "hunter2"),
+            "answers with HTTP status 500",
+        ),
+        (Reply::answer("401 Unauthorized", "", ""), "refuses the credentials"),
+        (
+            Reply::answer("302 Found", "location: http://169.254.169.254/\r\n", ""),
+            "answers with a redirect (302), which is not followed",
+        ),
+        (fault(-32602, "no such mode"), "refuses: no such mode (-32602)"),
+        (raw("data: no json\n\n"), "says what is no A2A: no JSON"),
+        (
+            raw("data: {\"result\":{\"statusUpdate\":{\"taskId\":1}}}\n\n"),
+            "says what is no A2A: nothing that A2A knows",
+        ),
+        (raw(""), "says what is no A2A: nothing, before there is a task"),
+        (Reply::Close(Vec::new()), "broke off its answer"),
+    ] {
+        let scene = Scene::new(true, vec![reply], "").await;
+        let (_, stored) = scene.ends("hello", CrashPolicy::Fail).await;
+        assert_eq!(
+            (stored.state.clone(), reason(&stored)),
+            (TaskState::Failed, json!("agent_error")),
+            "{text}"
+        );
+        assert_eq!(answer(&stored), format!("the upstream server {text}"));
+        assert_eq!(scene.asked().len(), 1, "{text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_card_that_is_of_no_use_ends_the_turn() {
+    let foreign = json!([{ "url": "http://10.0.0.1/", "protocolBinding": "JSONRPC", "protocolVersion": "1.0" }]);
+    let large = json!({ "description": "x".repeat(2 << 20) });
+    for (card, text) in [
+        (
+            ok(&json!({ "supportedInterfaces": foreign })),
+            "has an address that is refused (egress.allow, egress.deny)",
+        ),
+        (
+            ok(&json!({})),
+            "has an agent card that is of no use: it lists no JSONRPC or HTTP+JSON interface of version 1, and no JSONRPC one of 0.3",
+        ),
+        (ok(&large), "gave an answer of more than 1048576 bytes"),
+    ] {
+        let scene = Scene::with_card(card, Vec::new(), "").await;
+        let (_, stored) = scene.ends("hello", CrashPolicy::Restart).await;
+        assert_eq!(
+            (stored.state.clone(), answer(&stored)),
+            (TaskState::Failed, format!("the upstream server {text}"))
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_not_there_fails_the_turn_soon_and_then_at_once() {
+    let world = World::start().await;
+    let closed = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let table = format!("[a]\nkind = \"a2a\"\nurl = \"http://{closed}\"\n");
+    let settings = [("egress.breaker_failures", "4"), ("egress.breaker_pause", "1h")];
+    let worker = RunningWorker::start_with(&world.redis.url(), &settings, &table).await;
+    let turn = world.ask("c-1", "hello", CrashPolicy::Restart).await;
+    let stored = world.until_over(turn.task).await;
+    assert_eq!(
+        (stored.state.clone(), answer(&stored)),
+        (TaskState::Failed, "the upstream server cannot be reached".to_owned())
+    );
+    let turn = world.ask("c-2", "hello", CrashPolicy::Restart).await;
+    let stored = world.until_over(turn.task).await;
+    assert!(
+        answer(&stored).starts_with("the upstream server failed again and again; it is tried again in "),
+        "{}",
+        answer(&stored)
+    );
+    assert!(worker.metric("relevo_egress_breakers_opened_total", Some("a")) > 0.5);
+}
