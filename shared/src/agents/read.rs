@@ -3,7 +3,9 @@
 use toml::{Table, Value};
 
 use super::profile::{GENERIC, Profile, essence};
-use super::{AgentConfig, AgentKind, Agents, DEFAULT_POOL, Profiles, SkillConfig, a2a, limits, openai, process, upstream};
+use super::{
+    AgentConfig, AgentKind, Agents, DEFAULT_POOL, Profiles, SkillConfig, a2a, limits, openai, process, upstream,
+};
 use crate::domain::record::{BusyPolicy, CrashPolicy};
 use crate::platform::config::{ConfigError, ConfigErrors, Setting, is_media_type};
 
