@@ -5,7 +5,9 @@
 //! content. It knows no Redis: which tasks have objects is [`crate::store::Store::note_objects`]'s, when they go is the janitor's.
 
 mod digest;
+mod http;
 mod open;
+mod s3;
 
 use std::ops::Range;
 use std::path::{Path as FilePath, PathBuf};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
 
-use super::{Objects, ObjectsError};
+use super::{Objects, ObjectsError, s3};
 use crate::platform::config::{ArtifactSettings, ArtifactStore};
 
 impl Objects {
@@ -19,6 +19,7 @@ impl Objects {
             ArtifactStore::None => Ok(None),
             ArtifactStore::Memory => Ok(Some(Self::new(Arc::new(InMemory::new())))),
             ArtifactStore::Directory(path) => directory(path).map(Some),
+            ArtifactStore::Bucket { bucket, prefix } => s3::open(settings, bucket, prefix).map(Some),
         }
     }
 

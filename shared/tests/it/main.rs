@@ -32,6 +32,7 @@ mod once;
 mod probe;
 mod record;
 mod replies;
+mod s3;
 mod scenes;
 mod sessions;
 mod suspended;

@@ -31,7 +31,7 @@ pub use turn::{CancelSettings, LeaseSettings, SendSettings, StreamSettings, Turn
 pub(crate) use turn::{MOST_BYTES, MOST_EVENTS};
 
 use super::mask::mask_table;
-use super::{ConfigErrors, Section, SectionInfo, Source};
+use super::{ConfigErrors, Secret, Section, SectionInfo, Source};
 
 /// Sections whose tables belong to the processes, such as `[agents.<name>]`.
 pub(super) const FREE_FORM: [&str; 3] = ["agents", "profiles", "principals"];
@@ -63,6 +63,7 @@ macro_rules! sections {
                     principals: tables_of(source, "principals"),
                 };
                 settings.redis.read_password_file(errors);
+                settings.artifacts.read_secret_file(errors);
                 settings.artifacts.validate_with(&settings.gateway, errors);
                 settings
             }
@@ -158,6 +159,19 @@ fn tables_of(source: &Source, name: &str) -> toml::Table {
 /// Whether `text` is `1..=longest` characters that `allowed` admits.
 fn is_name(text: &str, longest: usize, allowed: impl Fn(u8) -> bool) -> bool {
     (1..=longest).contains(&text.len()) && text.bytes().all(allowed)
+}
+
+/// The secret in a file, its line end cut. An error names the key and the path, never the content.
+fn secret_in(key: &str, path: &std::path::Path, errors: &mut ConfigErrors) -> Option<Secret> {
+    let key = format!("{key} = \"{}\"", path.display());
+    match std::fs::read_to_string(path) {
+        Ok(content) => match content.trim_end_matches(['\n', '\r']) {
+            "" => errors.refuse(key, "the file is empty"),
+            secret => return Some(Secret::new(secret)),
+        },
+        Err(error) => errors.refuse(key, format!("cannot be read: {error}")),
+    }
+    None
 }
 
 fn require_longer_than_zero(errors: &mut ConfigErrors, key: &str, value: std::time::Duration) {

@@ -3,9 +3,10 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use super::GatewaySettings;
+use super::{GatewaySettings, secret_in};
+use crate::platform::config::mask::mask_url;
 use crate::platform::config::value::quoted;
-use crate::platform::config::{ByteSize, ConfigErrors, ServiceUrl, Setting, Validate};
+use crate::platform::config::{ByteSize, ConfigErrors, Secret, ServiceUrl, Setting, Validate};
 
 /// Where artifacts are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,10 +17,17 @@ pub enum ArtifactStore {
     Memory,
     /// In a directory that every gateway and worker sees under the same path.
     Directory(PathBuf),
+    /// In a bucket of S3, or of what speaks like it.
+    Bucket {
+        /// Its name.
+        bucket: String,
+        /// What the names of all objects begin with; may be empty.
+        prefix: String,
+    },
 }
 
 impl Setting for ArtifactStore {
-    const EXPECTED: &'static str = "\"none\", \"memory:\" or \"file:///DIRECTORY\"";
+    const EXPECTED: &'static str = "\"none\", \"memory:\", \"file:///DIRECTORY\" or \"s3://BUCKET/PREFIX\"";
 
     fn parse(text: &str) -> Option<Self> {
         match text.trim() {
@@ -31,16 +39,28 @@ impl Setting for ArtifactStore {
                 let directory = || url.to_file_path().ok().filter(|path| path.parent().is_some());
                 match url.scheme() {
                     "file" if plain => directory().map(Self::Directory),
+                    "s3" if plain && url.port().is_none() && url.username().is_empty() && url.password().is_none() => {
+                        Some(Self::Bucket {
+                            bucket: url.host_str().filter(|name| !name.is_empty())?.to_owned(),
+                            prefix: url.path().trim_matches('/').to_owned(),
+                        })
+                    }
                     _ => None,
                 }
             }
         }
     }
 
+    fn mask(text: &str) -> String {
+        mask_url(text)
+    }
+
     fn print(&self) -> Option<String> {
         Some(quoted(&match self {
             Self::None => "none".to_owned(),
             Self::Memory => "memory:".to_owned(),
+            Self::Bucket { bucket, prefix } if prefix.is_empty() => format!("s3://{bucket}"),
+            Self::Bucket { bucket, prefix } => format!("s3://{bucket}/{prefix}"),
             Self::Directory(path) => url::Url::from_file_path(path).map_or_else(|()| String::new(), String::from),
         }))
     }
@@ -50,7 +70,7 @@ crate::settings! {
     /// Files that agents produce and that are too large for events (docs/artifacts.md). Gateways and workers need the same
     /// values. Without a store everything is inside the events, as far as it fits.
     pub struct ArtifactSettings in "artifacts" {
-        /// Where they are kept: `none`, `file:///DIRECTORY` (which all gateways and workers share), or `memory:` (only for
+        /// Where they are kept: `none`, `file:///DIRECTORY` (which all gateways and workers share), `s3://BUCKET/PREFIX`, or `memory:` (only for
         /// `relevo dev`: they are gone with the process). Without one, what is too large for an event ends its turn FAILED.
         store: ArtifactStore = "none",
         /// A part with more bytes than this is kept in the store, and its event has a URL; smaller ones are in the event itself.
@@ -64,6 +84,20 @@ crate::settings! {
         /// The address in the URLs of artifacts: http:// or https://, without a slash at its end. Unset: `gateway.public_url`, or
         /// what `gateway.listen` says. A wrong one sends clients to files that they cannot reach.
         url_base: Option<ServiceUrl> = "",
+        /// Where the bucket is: https://, or http:// together with `s3_allow_http`. Unset: `AWS_ENDPOINT_URL`, else S3 itself, in
+        /// its region.
+        s3_endpoint: Option<ServiceUrl> = "",
+        /// Region of the bucket. Unset: `AWS_REGION`, else us-east-1. A wrong one makes every signature wrong.
+        s3_region: Option<String> = "",
+        /// Id of the access key, together with its secret. Unset: `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`, else the role of the
+        /// container or machine.
+        s3_access_key_id: Option<String> = "",
+        /// Secret of the access key. Prefer `s3_secret_access_key_file`, since an environment is visible to more eyes than a file.
+        s3_secret_access_key: Option<Secret> = "",
+        /// File with the secret, read once at start; line ends after it are cut. Not together with `s3_secret_access_key`.
+        s3_secret_access_key_file: Option<PathBuf> = "",
+        /// Whether the bucket may be reached without TLS: whoever listens in reads every artifact.
+        s3_allow_http: bool = "false",
     }
 }
 
@@ -74,6 +108,31 @@ impl Validate for ArtifactSettings {
                 matches!(url.scheme(), "http" | "https") && !url.expose().ends_with('/') && !url.has_credentials();
             let rule = "must start with http:// or https://, without credentials and without a slash at its end";
             errors.require(web, "artifacts.url_base", url, rule);
+        }
+        if let Some(url) = &self.s3_endpoint {
+            let web = matches!(url.scheme(), "http" | "https") && !url.has_credentials();
+            errors.require(
+                web,
+                "artifacts.s3_endpoint",
+                url,
+                "must start with https:// or http://, without credentials",
+            );
+            let allowed = url.scheme() != "http" || self.s3_allow_http;
+            errors.require(
+                allowed,
+                "artifacts.s3_endpoint",
+                url,
+                "needs artifacts.s3_allow_http = true: it is without TLS",
+            );
+        }
+        let secrets = [
+            self.s3_secret_access_key.is_some(),
+            self.s3_secret_access_key_file.is_some(),
+        ];
+        let given = secrets.into_iter().filter(|given| *given).count();
+        if given != usize::from(self.s3_access_key_id.is_some()) {
+            let rule = "needs one of artifacts.s3_secret_access_key and artifacts.s3_secret_access_key_file, and the other way round";
+            errors.refuse("artifacts.s3_access_key_id", rule);
         }
         let rule = "must be at least artifacts.inline_max, or nothing could be stored";
         errors.require(
@@ -101,6 +160,13 @@ impl ArtifactSettings {
             .or_else(|| Some(format!("http://{}", gateway.listen)).filter(|_| reachable(&gateway.listen)))
     }
 
+    /// Puts the content of `s3_secret_access_key_file` into `s3_secret_access_key`.
+    pub(super) fn read_secret_file(&mut self, errors: &mut ConfigErrors) {
+        if let (Some(path), None) = (&self.s3_secret_access_key_file, &self.s3_secret_access_key) {
+            self.s3_secret_access_key = secret_in("artifacts.s3_secret_access_key_file", path, errors);
+        }
+    }
+
     /// The rule between this section and `[gateway]`.
     pub(super) fn validate_with(&self, gateway: &GatewaySettings, errors: &mut ConfigErrors) {
         if self.store != ArtifactStore::None && self.base(gateway).is_none() {
@@ -122,6 +188,8 @@ mod tests {
             ("none", "\"none\""),
             ("memory:", "\"memory:\""),
             ("file:///srv/a%20b", "\"file:///srv/a%20b\""),
+            ("s3://bucket", "\"s3://bucket\""),
+            ("s3://my.bucket/a/b/", "\"s3://my.bucket/a/b\""),
         ] {
             assert_eq!(ArtifactStore::parse(text).unwrap().print().unwrap(), printed);
         }
@@ -134,6 +202,10 @@ mod tests {
             "file:///",
             "file:///srv?x",
             "http://h",
+            "s3://",
+            "s3://key:secret@bucket",
+            "s3://bucket:1",
+            "s3://bucket?x",
         ] {
             assert_eq!(ArtifactStore::parse(wrong), None, "{wrong}");
         }
@@ -153,6 +225,29 @@ mod tests {
         }
         for wrong in ["https://h/", "ftp://h", "https://u:p@h"] {
             assert_eq!(errors_with(&[("artifacts.url_base", wrong)]).len(), 1, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_key_has_one_secret() {
+        let key = ("artifacts.s3_access_key_id", "k");
+        let secret = ("artifacts.s3_secret_access_key", "s");
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        std::io::Write::write_all(&mut file, b"hunter2\n").unwrap();
+        let path = file.path().display().to_string();
+        let in_file = ("artifacts.s3_secret_access_key_file", path.as_str());
+        assert_eq!(errors_with(&[key, secret]).len(), 0);
+        assert_eq!(errors_with(&[key, in_file]).len(), 0);
+        for wrong in [&[key][..], &[secret], &[in_file], &[key, secret, in_file]] {
+            assert_eq!(errors_with(wrong).len(), 1, "{wrong:?}");
+        }
+        let read = crate::platform::config::Loader::new()
+            .set(key.0, key.1)
+            .set(in_file.0, in_file.1);
+        let read = read.load().unwrap().artifacts.s3_secret_access_key.unwrap();
+        assert_eq!(read.expose(), "hunter2");
+        for wrong in ["http://h", "ftp://h", "https://u:p@h"] {
+            assert_eq!(errors_with(&[("artifacts.s3_endpoint", wrong)]).len(), 1, "{wrong}");
         }
     }
 

@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::is_name;
+use super::{is_name, secret_in};
 use crate::platform::config::{ConfigErrors, Secret, ServiceUrl, Validate};
 
 /// The schemes the client speaks: TCP, TLS, and a unix socket.
@@ -91,14 +91,7 @@ impl RedisSettings {
         if self.password.is_some() {
             return; // Already refused.
         }
-        let key = format!("redis.password_file = \"{}\"", path.display());
-        match std::fs::read_to_string(path) {
-            Ok(content) => match content.trim_end_matches(['\n', '\r']) {
-                "" => errors.refuse(key, "the file is empty"),
-                password => self.password = Some(Secret::new(password)),
-            },
-            Err(error) => errors.refuse(key, format!("cannot be read: {error}")),
-        }
+        self.password = secret_in("redis.password_file", path, errors);
     }
 }
 
