@@ -10,6 +10,7 @@ mod openai;
 mod process;
 mod profile;
 mod read;
+mod skills;
 mod upstream;
 mod value;
 

@@ -3,9 +3,7 @@
 use toml::{Table, Value};
 
 use super::profile::{GENERIC, Profile, essence};
-use super::{
-    AgentConfig, AgentKind, Agents, DEFAULT_POOL, Profiles, SkillConfig, a2a, limits, openai, process, upstream,
-};
+use super::{AgentConfig, AgentKind, Agents, DEFAULT_POOL, Profiles, a2a, limits, openai, process, skills, upstream};
 use crate::domain::record::{BusyPolicy, CrashPolicy};
 use crate::platform::config::{ConfigError, ConfigErrors, Setting, is_media_type};
 
@@ -22,17 +20,6 @@ const AGENT_KEYS: [&str; 11] = [
     "default",
     "direct",
 ];
-const SKILL_KEYS: [&str; 8] = [
-    "id",
-    "name",
-    "description",
-    "tags",
-    "examples",
-    "input_modes",
-    "output_modes",
-    "extended",
-];
-
 /// A key of the cluster's is called like the bell of this pool would be.
 const RESERVED_POOL: &str = "workers";
 
@@ -65,7 +52,7 @@ pub(super) fn agents(table: &Table, profiles: &Profiles, errors: &mut ConfigErro
         }
         all.push(agent(name, profiles, &mut reader));
     }
-    refuse_shared_skills(table, &all, errors);
+    skills::refuse_shared(table, &all, errors);
     limits::refuse_shared_pools(&all, errors);
     if all.is_empty() {
         return Agents::default();
@@ -83,31 +70,6 @@ pub(super) fn agents(table: &Table, profiles: &Profiles, errors: &mut ConfigErro
         }
     };
     Agents { all, default }
-}
-
-/// A skill that an agent lists itself is how messages name it: no other may list it, or be called like it.
-fn refuse_shared_skills(tables: &Table, all: &[AgentConfig], errors: &mut ConfigErrors) {
-    let listed = |agent: &&AgentConfig| {
-        tables
-            .get(&agent.name)
-            .is_some_and(|table| table.get("skills").is_some())
-    };
-    let mut owners: Vec<(&str, &str)> = all
-        .iter()
-        .map(|agent| (agent.name.as_str(), agent.name.as_str()))
-        .collect();
-    for agent in all.iter().filter(listed) {
-        for skill in &agent.skills {
-            match owners.iter().find(|(id, _)| *id == skill.id) {
-                Some((_, owner)) if *owner != agent.name => {
-                    let rule = format!("the skill `{}` is that of the agent `{owner}`, too", skill.id);
-                    errors.refuse(format!("agents.{}.skills", agent.name), rule);
-                }
-                Some(_) => {}
-                None => owners.push((&skill.id, &agent.name)),
-            }
-        }
-    }
 }
 
 fn agent(name: &str, profiles: &Profiles, reader: &mut Reader<'_>) -> AgentConfig {
@@ -143,7 +105,7 @@ fn agent(name: &str, profiles: &Profiles, reader: &mut Reader<'_>) -> AgentConfi
     } else if pool == RESERVED_POOL {
         reader.wrong("pool", &pool, "is kept for the list of workers");
     }
-    let skills = skills(reader);
+    let skills = skills::skills(reader);
     if let Some(kind) = named {
         reader.refuse_foreign(kind);
     }
@@ -221,29 +183,6 @@ fn kind(reader: &mut Reader<'_>) -> Option<AgentKind> {
         }
     }
     known
-}
-
-pub(super) fn skills(reader: &mut Reader<'_>) -> Vec<SkillConfig> {
-    let mut skills: Vec<SkillConfig> = Vec::new();
-    reader.each_table("skills", |reader| {
-        reader.refuse_unknown(&SKILL_KEYS);
-        let id = reader.required_text("id");
-        if skills.iter().any(|skill| skill.id == id) {
-            reader.wrong("id", &id, "is used twice");
-        }
-        let skill = SkillConfig {
-            name: reader.text("name").unwrap_or_else(|| id.clone()),
-            description: reader.required_text("description"),
-            tags: reader.texts("tags"),
-            examples: reader.texts("examples"),
-            input_modes: media_types("input_modes", reader).unwrap_or_default(),
-            output_modes: media_types("output_modes", reader).unwrap_or_default(),
-            extended: reader.flag("extended"),
-            id,
-        };
-        skills.push(skill);
-    });
-    skills
 }
 
 /// A list of media types, without their parameters; `None` when there is none, or none of use.
@@ -410,35 +349,6 @@ mod tests {
         assert_eq!(agents.default_agent().name, "demo");
         assert_eq!(agents.default_agent().policy, CrashPolicy::Restart);
         assert_eq!(agents.pools(), ["default"]);
-    }
-
-    #[test]
-    fn a_skill_belongs_to_one_agent() {
-        let (_, errors) = read(
-            "[a]\nkind = \"demo\"\ndefault = true\n[[a.skills]]\nid = \"x\"\ndescription = \"X.\"\n\
-             [b]\nkind = \"demo\"\n[[b.skills]]\nid = \"x\"\ndescription = \"X.\"\n[[b.skills]]\nid = \"a\"\ndescription = \"A.\"\n\
-             [[b.skills]]\nid = \"b\"\ndescription = \"Itself.\"\n",
-        );
-        assert_eq!(
-            errors,
-            [
-                "agents.b.skills: the skill `x` is that of the agent `a`, too",
-                "agents.b.skills: the skill `a` is that of the agent `a`, too"
-            ]
-        );
-    }
-
-    #[test]
-    fn skills_of_a_profile_are_the_default_agents_and_names_are_skills() {
-        let (agents, errors) = read(
-            "[a]\nkind = \"demo\"\nprofile = \"iac-code\"\n[b]\nkind = \"demo\"\nprofile = \"iac-code\"\ndefault = true\n",
-        );
-        assert_eq!(errors, Vec::<String>::new());
-        let of = |id: &str| agents.of_skill(id).map(|agent| agent.name.as_str());
-        assert_eq!(
-            (of("iac_review"), of("a"), of("b"), of("c")),
-            (Some("b"), Some("a"), Some("b"), None)
-        );
     }
 
     #[test]

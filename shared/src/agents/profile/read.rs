@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use toml::Table;
 
-use super::super::read::{Reader, is_name, media_types, skills};
+use super::super::read::{Reader, is_name, media_types};
+use super::super::skills::skills;
 use super::{Extension, GENERIC, GoodEnd, Profile, Profiles, SEED, Thinking};
 use crate::platform::config::ConfigErrors;
 
