@@ -242,7 +242,7 @@ impl App {
         let stop = Arc::new(AtomicBool::new(false));
         let heartbeat = Heartbeat::default();
         let renewal = Renewal {
-            client: LeaseClient::new(self.worker.store.clone()),
+            client: LeaseClient::new(self.worker.store.clone()).with_timeout(self.settings.lease.renew_every()),
             leases: self.worker.leases.clone(),
             heartbeat: heartbeat.clone(),
             clock: self.worker.clock.clone(),

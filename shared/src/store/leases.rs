@@ -12,7 +12,7 @@ use super::script::{Name, Reply};
 use super::{Store, StoreError};
 use crate::ids::{ContextKey, LeaseToken, Partition, TurnId};
 
-/// How long a renewal may take. Authority ends long before the lease does, so a late answer is as good as none.
+/// How long an answer may take at the most. Authority ends long before the lease does, so a late answer is as good as none.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Most leases per call: three values each, below the limit of a script call.
@@ -43,6 +43,7 @@ pub struct Renewed {
 /// Renews leases from a plain thread.
 pub struct LeaseClient {
     store: Store,
+    timeout: Duration,
     /// By the name of the node.
     connections: HashMap<String, redis::Connection>,
     hash: String,
@@ -61,13 +62,29 @@ impl LeaseClient {
         let (hash, text) = store.inner.scripts.hash_and_text(Name::Renew);
         Self {
             store,
+            timeout: TIMEOUT,
             connections: HashMap::new(),
             hash,
             text,
         }
     }
 
-    /// Renews leases of one partition. Blocks for a second at the most, per 300 leases.
+    /// One that waits no longer than this for an answer: who renews the leases of several nodes must not lose them all to one that is
+    /// silent.
+    #[must_use]
+    pub fn with_timeout(self, timeout: Duration) -> Self {
+        let timeout = timeout.min(TIMEOUT);
+        Self { timeout, ..self }
+    }
+
+    /// Whether the node of a partition has answered over a connection that is still there.
+    pub fn is_connected(&self, partition: Partition) -> bool {
+        let node = self.store.link().node(At::Partition(partition));
+        node.is_ok_and(|node| self.connections.contains_key(node.name()))
+    }
+
+    /// Renews leases of one partition. Blocks for its timeout at the most, per 300 leases, and for another where
+    /// there is no connection yet.
     ///
     /// # Errors
     /// [`StoreError`]; the connection is dropped then.
@@ -165,9 +182,9 @@ impl LeaseClient {
         let connection = match self.connections.entry(node.name().to_owned()) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(empty) => {
-                let connection = node.client().get_connection_with_timeout(TIMEOUT)?;
-                connection.set_read_timeout(Some(TIMEOUT))?;
-                connection.set_write_timeout(Some(TIMEOUT))?;
+                let connection = node.client().get_connection_with_timeout(self.timeout)?;
+                connection.set_read_timeout(Some(self.timeout))?;
+                connection.set_write_timeout(Some(self.timeout))?;
                 empty.insert(connection)
             }
         };

@@ -58,7 +58,10 @@ impl Renewal {
     }
 
     fn renew_all(&mut self) {
-        for (partition, leases) in self.leases.by_partition() {
+        // A node that is silent holds up whatever comes after it: those that are known to answer come first.
+        let mut all: Vec<_> = self.leases.by_partition().into_iter().collect();
+        all.sort_by_key(|(partition, _)| !self.client.is_connected(*partition));
+        for (partition, leases) in all {
             let held: Vec<Held> = leases.iter().map(|lease| lease.held.clone()).collect();
             // ORDER: the clock is read before the call is sent; authority counts from the sending.
             let sent = clock::boottime();
