@@ -98,7 +98,8 @@ impl Listener {
                 Todo::Read(from, count, reason) => (from, count, reason),
             };
             self.count(reason);
-            match self.read_from(from, count).await {
+            // Boxed: a listener waits nearly always, and would hold the room for a read all the time.
+            match Box::pin(self.read_from(from, count)).await {
                 Ok(Some(events)) if events.is_empty() => {}
                 Ok(Some(events)) => return News::Events(events),
                 Ok(None) => return News::Gap,

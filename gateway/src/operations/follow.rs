@@ -190,7 +190,8 @@ impl Follow {
                     return Some(StreamItem::Events(events));
                 }
                 News::Broken(error) => return Some(self.fail(error.into())),
-                News::Gap => match self.cross_gap().await {
+                // Boxed: rare, and large for what every idle stream would hold.
+                News::Gap => match Box::pin(self.cross_gap()).await {
                     Ok(Some(event)) => return Some(StreamItem::Events(vec![event])),
                     Ok(None) => {}
                     Err(error) => return Some(self.fail(error)),
