@@ -44,7 +44,9 @@ So are the keys of its YAML file, at the top of a YAML file of ours, spelled wit
 | `transport` | `http` and its other spellings, or `grpc`, which needs a `grpc-port`; HTTP is always served |
 | `token`, `basic-username`, `basic-password`, `api-key`, `api-key-header` | those of `[auth]`; credentials are texts in quotes where YAML would see a number |
 | `redis-url` | `redis.url` |
-| `push-notifications`, `signing-secret`, `persistence-dir`, `artifact-dir`, `thinking-exposure`, `auto-approve-permissions`, `idle-shutdown-seconds`, `log-to-stdout`, `debug` | refused with the reason, unless empty or off: there is nothing like it here |
+| `artifact-dir` | `artifacts.store`; an absolute path |
+| `thinking-exposure` | `compat.thinking_exposure`: a list, a text with commas or semicolons, `all` or `none` |
+| `push-notifications`, `signing-secret`, `persistence-dir`, `auto-approve-permissions`, `idle-shutdown-seconds`, `log-to-stdout`, `debug` | refused with the reason, unless empty or off: there is nothing like it here |
 | details of those and of other transports (`push-queue`, `ws-path`, `request-stream` and their like) | passed over, since they mean nothing without them |
 ";
 

@@ -17,6 +17,8 @@ enum Meaning {
     Setting(&'static str),
     /// Is this setting, and must be a text: YAML makes numbers of digits.
     Credential(&'static str),
+    /// Is this setting, which is a URL, as a directory.
+    Directory(&'static str),
     /// Belongs to something that another key switches on, and is passed over without it.
     Detail,
     /// Is refused with this sentence, unless it is off or empty.
@@ -26,7 +28,7 @@ enum Meaning {
     /// What is shown of an agent's thinking: a list, or a text of words.
     Thinking,
 }
-use Meaning::{Address, Credential, Detail, Missing, Setting, Thinking};
+use Meaning::{Address, Credential, Detail, Directory, Missing, Setting, Thinking};
 
 const PUSH: &str = "push notifications are not served";
 
@@ -58,7 +60,7 @@ const KEYS: [(&str, Meaning); 33] = [
     ("consumer_group", Detail),
     ("signing_secret", Missing("agent cards are not signed")),
     ("persistence_dir", Missing("tasks are kept in Redis, see redis.url")),
-    ("artifact_dir", Missing("artifacts are kept in Redis with their tasks")),
+    ("artifact_dir", Directory("artifacts.store")),
     ("thinking_exposure", Thinking),
     (
         "auto_approve_permissions",
@@ -100,6 +102,11 @@ pub(super) fn translate(name: String, table: Table, errors: &mut ConfigErrors) -
             Missing(_) if is_off(&value) => {}
             Missing(why) => errors.refuse(layer.path(&key), format!("has no counterpart here: {why}")),
             Credential(_) if !value.is_str() => errors.refuse(layer.path(&key), "must be a text: put it in quotes"),
+            Directory(_) if is_off(&value) => {}
+            Directory(path) => match value.as_str().and_then(|dir| url::Url::from_file_path(dir).ok()) {
+                Some(url) => put(path, &key, Value::String(url.into()), &mut layer, errors),
+                None => errors.refuse(layer.path(&key), "must be an absolute path of a directory"),
+            },
             Credential(path) | Setting(path) => put(path, &key, value, &mut layer, errors),
         }
     }
@@ -268,6 +275,22 @@ mod tests {
         assert_eq!(settings.lease.ttl.as_secs(), 9);
         assert_eq!(settings.gateway.body_limit.get(), 1 << 20);
         assert!(settings.agents.contains_key("my-agent"));
+    }
+
+    #[test]
+    fn the_directory_of_artifacts_is_a_store() {
+        let settings = read("artifact-dir: /srv/my artifacts\n").unwrap();
+        let toml = "[artifacts]\nstore = \"file:///srv/my%20artifacts\"\n";
+        let same = Loader::new().text("a.toml", toml).load().unwrap();
+        assert_eq!(settings.artifacts.store, same.artifacts.store);
+        assert!(read("artifact-dir: \"\"\n").is_ok());
+        for wrong in ["below/artifacts", "7"] {
+            let errors = read(&format!("artifact-dir: {wrong}\n")).unwrap_err();
+            assert!(
+                errors[0].starts_with("artifact_dir in a2a.yml: must be an absolute path"),
+                "{errors:?}"
+            );
+        }
     }
 
     #[test]
