@@ -99,10 +99,9 @@ pub(super) fn translate(name: String, table: Table, errors: &mut ConfigErrors) -
         match meaning {
             Detail | Address => {}
             Thinking => put("compat.thinking_exposure", &key, exposure(value), &mut layer, errors),
-            Missing(_) if is_off(&value) => {}
+            Missing(_) | Directory(_) if is_off(&value) => {}
             Missing(why) => errors.refuse(layer.path(&key), format!("has no counterpart here: {why}")),
             Credential(_) if !value.is_str() => errors.refuse(layer.path(&key), "must be a text: put it in quotes"),
-            Directory(_) if is_off(&value) => {}
             Directory(path) => match value.as_str().and_then(|dir| url::Url::from_file_path(dir).ok()) {
                 Some(url) => put(path, &key, Value::String(url.into()), &mut layer, errors),
                 None => errors.refuse(layer.path(&key), "must be an absolute path of a directory"),
