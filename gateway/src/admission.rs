@@ -187,7 +187,7 @@ pub(crate) async fn watch(services: Services) {
     let admission = &services.admission;
     let mut looks = interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (mut last, mut memory): (Option<Instant>, Option<Instant>) = (None, None);
+    let (mut last, mut memory, mut workers): (Option<Instant>, Option<Instant>, Option<Instant>) = (None, None, None);
     loop {
         looks.tick().await;
         if memory.is_none_or(|at| at.elapsed() >= MEMORY) {
@@ -206,9 +206,15 @@ pub(crate) async fn watch(services: Services) {
                 let since = last.map_or(LOOK, |last| last.elapsed());
                 admission.observe(overview.backlog, since);
                 show(&services.metrics, &overview);
-                match services.store.serving().await {
-                    Ok(serving) => show_pools(&services.metrics, &overview, &pools, &serving),
-                    Err(error) => tracing::debug!(error = &error as &dyn std::error::Error, "workers are not known"),
+                // Workers say how they are no more often.
+                if workers.is_none_or(|at| at.elapsed() >= RELAXED) {
+                    match services.store.serving().await {
+                        Ok(serving) => show_pools(&services.metrics, &overview, &pools, &serving),
+                        Err(error) => {
+                            tracing::debug!(error = &error as &dyn std::error::Error, "workers are not known");
+                        }
+                    }
+                    workers = Some(Instant::now());
                 }
                 last = Some(Instant::now());
             }

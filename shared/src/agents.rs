@@ -5,6 +5,8 @@
 //! is one agent, `demo`.
 
 mod a2a;
+#[cfg(test)]
+mod fixture;
 mod limits;
 mod openai;
 mod process;

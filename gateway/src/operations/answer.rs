@@ -67,14 +67,9 @@ pub(super) async fn answer(
         Submitted::Accepted { first, number, .. } if first != place.entry => {
             keyed::attach(services, call, task, number, first, want).await.map(Some)
         }
-        Submitted::Accepted { number, .. } => Ok(Some(Sent::Accepted(Box::new(Accepted {
-            number,
-            listener,
-            opening,
-            fresh: false,
-            held: None,
-            place: 0,
-        })))),
+        Submitted::Accepted { number, .. } => Ok(Some(Sent::Accepted(Box::new(Accepted::of_a_known_task(
+            number, listener, opening,
+        ))))),
         Submitted::Working | Submitted::Busy | Submitted::Limited => Err(ApiError::Unsupported(WORKING)),
         Submitted::Terminal => Err(ApiError::Unsupported(TERMINAL)),
         Submitted::NotFound => Err(ApiError::TaskNotFound(task.to_string())),

@@ -55,6 +55,18 @@ pub(super) struct Accepted {
 }
 
 impl Accepted {
+    /// A turn of a task that was there before, next in its context.
+    pub(super) fn of_a_known_task(number: u32, listener: Option<Listener>, opening: Opening) -> Self {
+        Self {
+            number,
+            listener,
+            opening,
+            fresh: false,
+            held: None,
+            place: 0,
+        }
+    }
+
     /// What the listener hears is to be folded into this; of an older task more would have to be known.
     pub(super) fn fold(&self) -> Option<Fold> {
         let opening = &self.opening;
@@ -267,14 +279,9 @@ async fn follow_up(
                 return keyed::attach(services, call, stored.task, number, first, want).await;
             }
             Submitted::Accepted { number, .. } => {
-                return Ok(Sent::Accepted(Box::new(Accepted {
-                    number,
-                    listener,
-                    opening,
-                    fresh: false,
-                    held: None,
-                    place: 0,
-                })));
+                return Ok(Sent::Accepted(Box::new(Accepted::of_a_known_task(
+                    number, listener, opening,
+                ))));
             }
             Submitted::Changed => {}
             Submitted::Limited => return Err(services.admission.over_limit()),

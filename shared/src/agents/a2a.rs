@@ -36,16 +36,10 @@ pub(super) fn a2a(reader: &mut Reader<'_>) -> Option<A2aConfig> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{AgentKind, Agents};
+    use super::super::AgentKind;
+    use super::super::fixture::read;
     use super::*;
     use crate::domain::record::CrashPolicy;
-    use crate::platform::config::ConfigErrors;
-
-    fn read(text: &str) -> (Agents, Vec<String>) {
-        let mut errors = ConfigErrors::new();
-        let agents = Agents::from_table(&toml::from_str(text).unwrap(), &mut errors);
-        (agents, errors.iter().map(ToString::to_string).collect())
-    }
 
     #[test]
     fn a_url_is_enough() {

@@ -57,14 +57,8 @@ pub(super) fn refuse_shared_pools(all: &[AgentConfig], errors: &mut ConfigErrors
 
 #[cfg(test)]
 mod tests {
-    use super::super::Agents;
+    use super::super::fixture::read;
     use super::*;
-
-    fn read(text: &str) -> (Agents, Vec<String>) {
-        let mut errors = ConfigErrors::new();
-        let agents = Agents::from_table(&toml::from_str(text).unwrap(), &mut errors);
-        (agents, errors.iter().map(ToString::to_string).collect())
-    }
 
     #[test]
     fn a_table_bounds_its_turns() {

@@ -233,16 +233,10 @@ fn options(reader: &mut Reader<'_>) -> Map<String, Value> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{AgentKind, Agents, EnvValue};
+    use super::super::fixture::read;
+    use super::super::{AgentKind, EnvValue};
     use super::*;
     use crate::domain::record::CrashPolicy;
-    use crate::platform::config::ConfigErrors;
-
-    fn read(text: &str) -> (Agents, Vec<String>) {
-        let mut errors = ConfigErrors::new();
-        let agents = Agents::from_table(&toml::from_str(text).unwrap(), &mut errors);
-        (agents, errors.iter().map(ToString::to_string).collect())
-    }
 
     #[test]
     fn an_endpoint_and_a_model_are_enough() {

@@ -132,16 +132,11 @@ fn env(reader: &mut Reader<'_>) -> BTreeMap<String, EnvValue> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{AgentKind, Agents};
+    use super::super::AgentKind;
+    use super::super::fixture::read;
     use super::*;
     use crate::domain::record::CrashPolicy;
-    use crate::platform::config::{ConfigErrors, Secret};
-
-    fn read(text: &str) -> (Agents, Vec<String>) {
-        let mut errors = ConfigErrors::new();
-        let agents = Agents::from_table(&toml::from_str(text).unwrap(), &mut errors);
-        (agents, errors.iter().map(ToString::to_string).collect())
-    }
+    use crate::platform::config::Secret;
 
     #[test]
     fn a_command_is_enough() {

@@ -333,13 +333,8 @@ impl Reader<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::fixture::read;
     use super::*;
-
-    fn read(text: &str) -> (Agents, Vec<String>) {
-        let mut errors = ConfigErrors::new();
-        let agents = agents(&toml::from_str(text).unwrap(), &Profiles::default(), &mut errors);
-        (agents, errors.iter().map(ToString::to_string).collect())
-    }
 
     #[test]
     fn without_configuration_there_is_the_demo_agent() {

@@ -67,14 +67,7 @@ pub(super) fn refuse_shared(tables: &Table, all: &[AgentConfig], errors: &mut Co
 
 #[cfg(test)]
 mod tests {
-    use super::super::Agents;
-    use super::*;
-
-    fn read(text: &str) -> (Agents, Vec<String>) {
-        let mut errors = ConfigErrors::new();
-        let agents = Agents::from_table(&toml::from_str(text).unwrap(), &mut errors);
-        (agents, errors.iter().map(ToString::to_string).collect())
-    }
+    use super::super::fixture::read;
 
     #[test]
     fn a_skill_belongs_to_one_agent() {

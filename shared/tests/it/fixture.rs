@@ -14,11 +14,11 @@ use relevo_shared::domain::retry::is_last;
 use relevo_shared::domain::state::End;
 use relevo_shared::domain::suspension::{Answer, Place};
 use relevo_shared::ids::{ContextKey, EntryId, LeaseToken, Nonce, Partition, TaskId, TurnId, WorkerId};
-use relevo_shared::janitor::{Janitor, JanitorMetrics, JanitorSettings, interrupt};
+use relevo_shared::janitor::{Conclusion, Janitor, JanitorMetrics, JanitorSettings, conclude, interrupt};
 use relevo_shared::platform::entropy;
 use relevo_shared::store::{
     Answering, Batch, ConnectOptions, ContextView, EmitReply, Finish, HistoryLength, Interrupt, JournalRead, Keep,
-    LiveTurn, NewEvent, Open, Store, StoreError, StoreMetrics, StoredTask, Submit, Submitted, Subscriber,
+    LiveTurn, NewEvent, Open, Settled, Store, StoreError, StoreMetrics, StoredTask, Submit, Submitted, Subscriber,
     SubscriberHandle, Suspend, Swept, Take, Taken, Took,
 };
 use relevo_testkit::{RedisCluster, RedisServer};
@@ -282,6 +282,18 @@ impl World {
     pub async fn view(&self, record: &TurnRecord) -> ContextView {
         let context = self.context(record);
         self.store.read_context(self.partition(record), &context).await.unwrap()
+    }
+
+    /// Cancels a turn that no worker holds.
+    pub async fn cancel_unheld(&self, record: &TurnRecord) -> Settled {
+        let end = Conclusion {
+            end: End::Canceled,
+            reason: None,
+            dead: false,
+            only_expired: false,
+        };
+        let view = self.view(record).await;
+        conclude(&self.store, &view, end, &Keep::default()).await.unwrap()
     }
 
     pub async fn live(&self, record: &TurnRecord) -> LiveTurn {

@@ -46,17 +46,6 @@ async fn crash(world: &World, turn: &Running) {
     assert_eq!(given.unwrap(), GivenBack::Queued);
 }
 
-async fn cancel_unheld(world: &World, record: &TurnRecord) -> Settled {
-    let end = Conclusion {
-        end: End::Canceled,
-        reason: None,
-        dead: false,
-        only_expired: false,
-    };
-    let view = world.view(record).await;
-    conclude(&world.store, &view, end, &Keep::default()).await.unwrap()
-}
-
 async fn failed_with(world: &World, record: &TurnRecord, reason: FailReason) {
     let stored = world.stored(record.task).await;
     let facts = stored.folded.metadata["urn:relevo:a2a:turn:v1"]["reason"].clone();
@@ -382,7 +371,7 @@ async fn a_suspended_turn_is_canceled_at_once_and_what_waits_goes_on() {
     let context = world.context(&record);
     let asked = world.store.request_cancel(ONLY, &context, record.turn, Nonce(1)).await;
     assert_eq!(asked.unwrap(), Asked::Unheld);
-    assert_eq!(cancel_unheld(&world, &record).await, Settled::Done);
+    assert_eq!(world.cancel_unheld(&record).await, Settled::Done);
     hold(&world);
     assert_eq!(world.stored(record.task).await.state, TaskState::Canceled);
     assert_eq!(
@@ -408,7 +397,7 @@ async fn of_an_answer_and_a_cancel_the_first_wins() {
     let late = conclude(&world.store, &view, end, &Keep::default()).await.unwrap();
     assert_eq!(late, Settled::Changed);
     // Decided anew it ends what is queued now.
-    assert_eq!(cancel_unheld(&world, &record).await, Settled::Done);
+    assert_eq!(world.cancel_unheld(&record).await, Settled::Done);
     hold(&world);
     assert!(world.take(ONLY).await.is_empty());
 }

@@ -7,7 +7,7 @@ use relevo_shared::domain::reason::FailReason;
 use relevo_shared::domain::record::{BusyPolicy, TurnRecord};
 use relevo_shared::domain::state::End;
 use relevo_shared::ids::{Nonce, Partition};
-use relevo_shared::janitor::{Conclusion, GivenBack, Why, conclude, end_interrupted, give_back, withdraw};
+use relevo_shared::janitor::{GivenBack, Why, end_interrupted, give_back, withdraw};
 use relevo_shared::store::{Asked, EmitReply, HistoryLength, Keep, Settled, Submitted};
 
 use crate::fixture::{Running, World, is_done};
@@ -35,17 +35,6 @@ fn rung(world: &World) -> bool {
     let rung = world.probe.score(&bell, "0").is_some();
     world.probe.ask(&["DEL", &bell]);
     rung
-}
-
-async fn cancel_unheld(world: &World, record: &TurnRecord) -> Settled {
-    let end = Conclusion {
-        end: End::Canceled,
-        reason: None,
-        dead: false,
-        only_expired: false,
-    };
-    let view = world.view(record).await;
-    conclude(&world.store, &view, end, &Keep::default()).await.unwrap()
 }
 
 #[tokio::test]
@@ -93,7 +82,7 @@ async fn sixteen_turns_wait_and_no_more() {
     assert_eq!(world.submit(&record).await, Submitted::Busy);
     assert_eq!(world.probe.dump(), before);
     hold(&world);
-    assert_eq!(cancel_unheld(&world, &live).await, Settled::Done);
+    assert_eq!(world.cancel_unheld(&live).await, Settled::Done);
     assert_eq!(place(&world.submit(&record).await), Some(16));
 }
 
@@ -137,7 +126,7 @@ async fn whatever_ends_the_live_turn_begins_the_next() {
             "canceled" => {
                 world.queue(&once).await;
                 let next = world.waiting(how).await;
-                assert_eq!(cancel_unheld(&world, &once).await, Settled::Done);
+                assert_eq!(world.cancel_unheld(&once).await, Settled::Done);
                 next
             }
             "vanished" => {
@@ -260,7 +249,7 @@ async fn a_turn_that_is_live_by_now_is_not_withdrawn() {
     let live = world.queued("c-1").await;
     let next = world.waiting("c-1").await;
     let found = world.found(&next).await;
-    assert_eq!(cancel_unheld(&world, &live).await, Settled::Done);
+    assert_eq!(world.cancel_unheld(&live).await, Settled::Done);
     let before = world.probe.dump();
     let (context, keep) = (world.context(&next), Keep::default());
     let end = world.store.withdraw(&context, &found.waiting[0], &keep).await;
@@ -291,7 +280,7 @@ async fn a_context_whose_live_turn_is_gone_goes_on_with_the_next() {
 
     // A turn without a record could never run: it stands in nobody's way.
     world.probe.ask(&["DEL", &world.store.keys().turn(lost.turn)]);
-    assert_eq!(cancel_unheld(&world, &next).await, Settled::Done);
+    assert_eq!(world.cancel_unheld(&next).await, Settled::Done);
     assert_eq!(world.live(&third).await.record.turn, third.turn);
     assert_eq!(world.line(&third).await, []);
 }
@@ -307,7 +296,7 @@ async fn the_clock_of_a_turn_begins_when_its_context_is_free() {
         ..base
     };
     assert_eq!(place(&world.submit(&next).await), Some(1));
-    assert_eq!(cancel_unheld(&world, &live).await, Settled::Done);
+    assert_eq!(world.cancel_unheld(&live).await, Settled::Done);
     let context = world.context(&next);
     world.janitor().look_at(ONLY, &context).await.unwrap();
     let view = world.live(&next).await;
@@ -324,7 +313,7 @@ async fn the_clock_of_a_turn_begins_when_its_context_is_free() {
         ..world.patient("c-1").await
     };
     world.submit(&second).await;
-    assert_eq!(cancel_unheld(&world, &next).await, Settled::Done);
+    assert_eq!(world.cancel_unheld(&next).await, Settled::Done);
     let due = world.due(&second).unwrap();
     assert_eq!(due, world.live(&second).await.since + 30_000);
     world.probe.set(
@@ -354,10 +343,10 @@ async fn a_promoted_turn_is_looked_at_when_its_time_is_over() {
     for record in [&hasty, &young] {
         world.submit(record).await;
     }
-    assert_eq!(cancel_unheld(&world, &live).await, Settled::Done);
+    assert_eq!(world.cancel_unheld(&live).await, Settled::Done);
     assert_eq!(world.due(&hasty), deadline);
     live = hasty;
-    assert_eq!(cancel_unheld(&world, &live).await, Settled::Done);
+    assert_eq!(world.cancel_unheld(&live).await, Settled::Done);
     assert_eq!(world.due(&young), Some(world.live(&young).await.since + 10));
 }
 
@@ -404,7 +393,7 @@ async fn a_repeated_submit_of_a_waiting_turn_is_told_the_same_wherever_it_is() {
         assert_eq!(world.probe.dump(), before);
     };
     again(1).await;
-    assert_eq!(cancel_unheld(&world, &live).await, Settled::Done);
+    assert_eq!(world.cancel_unheld(&live).await, Settled::Done);
     again(0).await;
     let turn = world.again(&record).await;
     again(0).await;
@@ -534,9 +523,9 @@ async fn nothing_is_interrupted_that_is_not_as_it_was_found() {
     withdraw(&world.store, &context, one.turn, &keep).await.unwrap();
     changed(&with_both).await;
     // The first that waits is live now, and nobody waits: another turn than the one that was to be interrupted.
-    assert_eq!(cancel_unheld(&world, &live).await, Settled::Done);
+    assert_eq!(world.cancel_unheld(&live).await, Settled::Done);
     changed(&alone).await;
-    assert_eq!(cancel_unheld(&world, &two).await, Settled::Done);
+    assert_eq!(world.cancel_unheld(&two).await, Settled::Done);
     changed(&alone).await;
     hold(&world);
 }

@@ -81,11 +81,15 @@ pub(crate) struct TurnRun {
     /// What is known of the task's artifacts.
     stowed: Stowed,
     started: Instant,
+    /// When this attempt has run as long as it may.
+    overdue: Instant,
 }
 
 impl TurnRun {
     pub(crate) fn new(worker: Arc<Worker>, taken: Taken, lease: Arc<Lease>) -> Self {
-        let draft = Draft::new(&taken, worker.bounds(&taken.record.agent).output, worker.stamp(&taken));
+        let bounds = worker.bounds(&taken.record.agent);
+        let draft = Draft::new(&taken, bounds.output, worker.stamp(&taken));
+        let started = Instant::now();
         let news = lease.news();
         let profile = worker.agents.get(&taken.record.agent).map(|served| &served.profile);
         let projection = profile.and_then(|profile| Projection::of(profile, Paths::new(worker.roots.known())));
@@ -100,7 +104,8 @@ impl TurnRun {
             stopped: None,
             said: false,
             stowed: Stowed::default(),
-            started: Instant::now(),
+            started,
+            overdue: started + bounds.max_duration,
         }
     }
 
@@ -255,16 +260,23 @@ impl TurnRun {
         handle.join().await
     }
 
+    /// The end of an attempt that may go on no longer.
+    fn out_of_time(&self, now: Instant) -> Option<Attempt> {
+        if self.authority_left().is_zero() {
+            return Some(Attempt::Unsure);
+        }
+        (now >= self.overdue).then_some(Attempt::Overdue)
+    }
+
     /// Writes what the agent says until it has said everything (`None`), or something else ends the attempt.
     async fn follow(&mut self, items: &mut mpsc::Receiver<Item>) -> Option<Attempt> {
-        let overdue = self.started + self.worker.bounds(&self.taken.record.agent).max_duration;
         let shutdown = self.worker.tasks.shutdown().clone();
         let mut hand_over = std::pin::pin!(self.worker.hand_over.clone().wait());
         let mut flush_at = Instant::now() + BATCH_WAIT;
         let mut show_at = self.is_unseen().then(|| self.started + UNSEEN);
         let mut said = Vec::with_capacity(HEARD);
         loop {
-            let mut alarm = overdue.min(Instant::now() + self.authority_left());
+            let mut alarm = self.overdue.min(Instant::now() + self.authority_left());
             if !self.draft.is_empty() {
                 alarm = alarm.min(flush_at);
             }
@@ -283,11 +295,9 @@ impl TurnRun {
                 () = shutdown.aborted() => return Some(Attempt::Draining),
                 () = tokio::time::sleep_until(alarm) => {
                     let now = Instant::now();
-                    if self.authority_left().is_zero() {
-                        return Some(Attempt::Unsure);
-                    }
-                    if now >= overdue {
-                        return Some(Attempt::Overdue);
+                    let over = self.out_of_time(now);
+                    if over.is_some() {
+                        return over;
                     }
                     if show_at.is_some_and(|at| now >= at) {
                         show_at = None;

@@ -77,11 +77,10 @@ impl TurnRun {
 
     /// Resolves when something else than the agent ends the attempt.
     async fn interrupted(&mut self) -> Attempt {
-        let overdue = self.started + self.worker.bounds(&self.taken.record.agent).max_duration;
         let shutdown = self.worker.tasks.shutdown().clone();
         let mut hand_over = std::pin::pin!(self.worker.hand_over.clone().wait());
         loop {
-            let alarm = overdue.min(Instant::now() + self.authority_left());
+            let alarm = self.overdue.min(Instant::now() + self.authority_left());
             tokio::select! {
                 biased;
                 changed = self.news.changed() => {
@@ -92,11 +91,8 @@ impl TurnRun {
                 () = &mut hand_over => return Attempt::Draining,
                 () = shutdown.aborted() => return Attempt::Draining,
                 () = tokio::time::sleep_until(alarm) => {
-                    if self.authority_left().is_zero() {
-                        return Attempt::Unsure;
-                    }
-                    if Instant::now() >= overdue {
-                        return Attempt::Overdue;
+                    if let Some(over) = self.out_of_time(Instant::now()) {
+                        return over;
                     }
                 }
             }
