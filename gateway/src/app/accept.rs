@@ -1,6 +1,6 @@
 //! Accepting connections and serving HTTP/1.1 on them, or HTTP/2 for gRPC, within their limits.
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -196,23 +196,23 @@ async fn connection(server: Arc<Server>, stream: TcpStream, _permit: OwnedSemaph
     let (io, service) = (TokioIo::new(Box::pin(stream)), server.service.clone());
     match &server.http {
         Http::One(http) => {
-            let connection = http.serve_connection(io, service);
+            let connection = pin!(http.serve_connection(io, service));
             serve(&server, connection, http1::Connection::graceful_shutdown).await;
         }
         Http::Two(http) => {
-            let connection = http.serve_connection(io, service);
-            serve(&server, connection, http2::Connection::graceful_shutdown).await;
+            // Boxed: larger, and it would be held room for beside every connection of HTTP/1.1.
+            let mut connection = Box::pin(http.serve_connection(io, service));
+            serve(&server, connection.as_mut(), http2::Connection::graceful_shutdown).await;
         }
     }
 }
 
 /// Drives a connection to its end; `finish` lets it end after what it serves.
-async fn serve<C>(server: &Server, connection: C, finish: impl Fn(Pin<&mut C>))
+async fn serve<C>(server: &Server, mut connection: Pin<&mut C>, finish: impl Fn(Pin<&mut C>))
 where
     C: Future<Output = hyper::Result<()>>,
 {
     let mut phase = server.phase.clone();
-    let mut connection = std::pin::pin!(connection);
     let mut wanted = Phase::Stopping;
     loop {
         // A watch loses nothing when it is dropped; the connection is kept.

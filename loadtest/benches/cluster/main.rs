@@ -20,6 +20,7 @@
 )]
 
 mod bare;
+mod commands;
 mod floor;
 mod idle;
 mod listing;
@@ -44,6 +45,8 @@ enum Part {
     Floor,
     /// Turns in closed and open loops.
     Rounds,
+    /// What turns make Redis do.
+    Commands,
     /// Others beside a slow reader.
     Neighbours,
     /// Memory of idle streams.
@@ -95,6 +98,9 @@ async fn run(flags: &Flags) {
     }
     if wanted(Part::Rounds) {
         keep("rounds", rounds::run(&Machine::start(), length).await);
+    }
+    if wanted(Part::Commands) {
+        keep("commands", commands::run(&Machine::start()).await);
     }
     if wanted(Part::Neighbours) {
         keep("neighbours", neighbours::run(&Machine::start(), length).await);

@@ -8,7 +8,6 @@ use relevo_loadtest::settings::Settings;
 use serde_json::{Value, json};
 
 use crate::machine::{Machine, Used};
-use crate::redis::{executed, monitor};
 use crate::table::{figure, print};
 
 const TEXT: &str = "chunks=5 nonce={nonce}";
@@ -119,8 +118,7 @@ pub async fn run(machine: &Machine, length: Duration) -> Value {
         &rows,
     );
     let open = open_loop(&url, best / 2.0, length).await;
-    let commands = commands(machine).await;
-    json!({ "closed": values, "open": open, "commands": commands, "memory": memory(machine).await })
+    json!({ "closed": values, "open": open, "memory": memory(machine).await })
 }
 
 /// The first event while the cluster does half of what it can.
@@ -148,36 +146,6 @@ async fn open_loop(url: &str, rate: f64, length: Duration) -> Value {
         ]],
     );
     report
-}
-
-/// What one send turn asks of Redis, and what Redis executes for it.
-async fn commands(machine: &Machine) -> Value {
-    const TURNS: u64 = 300;
-    let (before, watch) = (executed(&machine.redis), monitor(&machine.redis));
-    drive(&machine.url(), &format!("--mode send --contexts 4 --turns {TURNS}")).await;
-    let (after, asked) = (executed(&machine.redis), watch.stop());
-    let executed: u64 = after
-        .iter()
-        .map(|(name, calls)| calls - before.get(name).copied().unwrap_or(0))
-        .sum();
-    let requests: u64 = asked.values().sum();
-    let per = |count: u64| figure(count as f64 / TURNS as f64);
-    let of = |name: &&String| format!("{name} {}", per(after[*name] - before.get(*name).copied().unwrap_or(0)));
-    let mut names: Vec<&String> = after
-        .keys()
-        .filter(|name| after[*name] > before.get(*name).copied().unwrap_or(0))
-        .collect();
-    names.sort_by_key(|name| std::cmp::Reverse(after[*name] - before.get(*name).copied().unwrap_or(0)));
-    print(
-        "Redis per send turn (the janitor's looks and the renewals of the time included)",
-        &["requests", "executed commands", "most of them"],
-        &[vec![
-            per(requests),
-            per(executed),
-            names.iter().take(8).map(of).collect::<Vec<_>>().join(", "),
-        ]],
-    );
-    json!({ "turns": TURNS, "requests": requests, "executed": executed, "asked": asked })
 }
 
 /// Bytes of Redis per finished task in a context of its own.

@@ -124,11 +124,11 @@ where
     let shutdown = tasks.shutdown.clone();
     // Counted from now on, not from the first poll: a drain that looks in between must see it.
     let alive = tasks.live.enter(name);
-    let watched = async move {
+    // Not an async block: that would hold the future twice, as it was given and as it is waited for.
+    let watched = AssertUnwindSafe(future).catch_unwind().map(move |ended| {
         let _alive = alive;
-        let ended = AssertUnwindSafe(future).catch_unwind().await;
         judge(&shutdown, name, kind, ended)
-    };
+    });
     watched.instrument(tracing::debug_span!("part", part = name))
 }
 

@@ -134,7 +134,8 @@ impl Cluster {
         if !Arc::ptr_eq(seen, &self.map()) || asked.is_some_and(|at| at.elapsed() < PACE) {
             return;
         }
-        let read = tokio::time::timeout(PATIENCE, self.ask_around(seen, better)).await;
+        // Boxed: rare, and large for what every call of a script would hold.
+        let read = tokio::time::timeout(PATIENCE, Box::pin(self.ask_around(seen, better))).await;
         *asked = Some(Instant::now());
         let Ok(Ok(ranges)) = read else { return };
         match self.chart(&ranges) {

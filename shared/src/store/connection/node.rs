@@ -147,7 +147,8 @@ impl Node {
     }
 
     async fn exclusive(&self) -> Result<deadpool_redis::Connection, RedisError> {
-        self.pool.get().await.map_err(|error| match error {
+        // Boxed, as all that is rare on the way of a command: the call of every script would hold room for it.
+        Box::pin(self.pool.get()).await.map_err(|error| match error {
             deadpool_redis::PoolError::Backend(source) => source,
             other => RedisError::from(std::io::Error::new(std::io::ErrorKind::TimedOut, other.to_string())),
         })
@@ -178,7 +179,7 @@ impl Node {
         if let Some(open) = lane.current() {
             return Ok(open);
         }
-        let connection = self.connect().await?;
+        let connection = Box::pin(self.connect()).await?;
         *generation += 1;
         let open = (*generation, connection);
         lane.set(Some(open.clone()));
