@@ -43,6 +43,7 @@ fn record() -> TurnRecord {
         extensions: Vec::new(),
         traceparent: None,
         metadata: BTreeMap::new(),
+        stop_after_crash: false,
         suspension: None,
     }
 }

@@ -10,6 +10,7 @@ pub mod demo;
 mod ending;
 pub mod openai;
 pub mod process;
+mod secrets;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,11 +18,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::a2a::{Message, Part, Task};
+pub use relevo_shared::domain::event::Stopped;
 use relevo_shared::domain::reason::FailReason;
 use relevo_shared::domain::record::{Sender, TurnRecord};
 use relevo_shared::ids::Epoch;
 use relevo_shared::store::StoreError;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 pub use crate::input::Prompt;
 use crate::runner::leases::Guard;
@@ -49,6 +52,8 @@ pub struct Turn {
     pub prompt: Option<Prompt>,
     /// Session items (JSON) of earlier attempts of this turn that outlived them ([`Agent::outliving`]): they follow those of the session.
     pub outlived: Vec<Vec<u8>>,
+    /// When it is told to stop because its time is over.
+    pub until: Instant,
 }
 
 impl Turn {
@@ -177,6 +182,9 @@ impl CancelToken {
 /// The future of a run.
 pub type Running<'a> = Pin<Box<dyn Future<Output = Outcome> + Send + 'a>>;
 
+/// The future of a stop elsewhere.
+pub type Stopping<'a> = Pin<Box<dyn Future<Output = Stopped> + Send + 'a>>;
+
 /// Runs turns. One value serves many turns at once.
 pub trait Agent: Send + Sync + 'static {
     /// Runs one turn to its end. Events go into the sink; they are in the journal before anyone sees them.
@@ -185,6 +193,12 @@ pub trait Agent: Send + Sync + 'static {
     /// How long a run that was told to stop may take before it is dropped, while its lease holds.
     fn patience(&self) -> Duration {
         Duration::from_secs(2)
+    }
+
+    /// Stops what a crashed attempt of a turn that must not run twice has begun elsewhere, as far as the items say that outlived it
+    /// ([`Agent::outliving`]). The turn ends FAILED then. It may take as long as the agent's patience.
+    fn stop_elsewhere(&self, _record: Arc<TurnRecord>, _outlived: Vec<Vec<u8>>) -> Stopping<'_> {
+        Box::pin(std::future::ready(Stopped::Abandoned))
     }
 
     /// Tells the session items (JSON) that outlive an attempt which crashed, unlike all others: what the agent has begun elsewhere

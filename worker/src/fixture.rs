@@ -34,6 +34,7 @@ pub(crate) fn record() -> TurnRecord {
         extensions: Vec::new(),
         traceparent: None,
         metadata: BTreeMap::new(),
+        stop_after_crash: false,
         suspension: None,
     }
 }

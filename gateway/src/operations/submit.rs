@@ -7,7 +7,7 @@ use a2a::{Message, StreamResponse, Task, TaskState, TaskStatus};
 use relevo_shared::agents::AgentConfig;
 use relevo_shared::domain::event::{self, Event, timestamp};
 use relevo_shared::domain::fold::Fold;
-use relevo_shared::domain::record::{TurnRecord, VERSION};
+use relevo_shared::domain::record::{CrashPolicy, TurnRecord, VERSION};
 use relevo_shared::ids::{Cursor, EntryId, Nonce, TaskId, TurnId};
 use relevo_shared::platform::entropy;
 use relevo_shared::store::{HistoryLength, Reservation, StoreError, StoredTask, Submit, Submitted, millis};
@@ -326,6 +326,7 @@ fn record(
         agent: agent.name.clone(),
         pool: agent.pool.clone(),
         policy: agent.policy,
+        stop_after_crash: agent.a2a.is_some() && agent.policy == CrashPolicy::Fail,
         attempts: agent.attempts.unwrap_or(turn.attempts),
         handbacks: turn.handbacks,
         submitted: place.now,

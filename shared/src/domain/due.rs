@@ -3,7 +3,9 @@
 //! The rule in English: a lease that has not run out is left alone. When it has run out, a cancel wins, then the deadline, then the
 //! crash policy; a turn whose agent never began is queued again without a charge. A queued turn is watched: its entry may
 //! vanish, its deadline may pass, it may wait too long. A suspended turn is left alone until its user has had enough time to answer.
-//! Turns that wait behind it in their context are judged when they are live. Nothing here reads the score of the `due` index: it only says
+//! Turns that wait behind it in their context are judged when they are live. A turn that must not run twice, and whose agent works
+//! elsewhere, gets one more attempt after a crash, which only stops that work: if it is lost, or nobody comes for it, the turn ends
+//! without. Nothing here reads the score of the `due` index: it only says
 //! when to look.
 
 use super::reason::FailReason;
@@ -122,6 +124,9 @@ pub fn judge(live: Option<Live<'_>>, now: u64, grace: u64) -> Verdict {
         Standing::Suspended { until } => Verdict::Later {
             at: live.record.deadline.map_or(until, |deadline| deadline.min(until)),
         },
+        Standing::Leased { .. } | Standing::Queued { .. } if only_stops(live.record, live.tries) => {
+            failed(FailReason::AttemptsExhausted, true)
+        }
         Standing::Leased { .. } if !live.tries.begun => uncharged(live, now),
         Standing::Leased { .. } => crashed(live.record, live.tries),
         Standing::Delayed { at } if at > now => Verdict::Later { at: capped(live, at) },
@@ -138,9 +143,19 @@ pub fn judge(live: Option<Live<'_>>, now: u64, grace: u64) -> Verdict {
     }
 }
 
+/// Whether the attempt that follows only stops what a crashed one has begun elsewhere.
+pub fn only_stops(record: &TurnRecord, tries: Tries) -> bool {
+    record.stop_after_crash && record.policy == CrashPolicy::Fail && tries.charged > 0
+}
+
 /// What the loss of an attempt does, by the crash policy.
 pub fn crashed(record: &TurnRecord, tries: Tries) -> Verdict {
     match (record.policy, after_crash(record, tries)) {
+        (CrashPolicy::Fail, _) if record.stop_after_crash && tries.charged == 0 => Verdict::Requeue {
+            charge: Charge::Attempt,
+            last: false,
+            at: 0,
+        },
         (CrashPolicy::Fail, _) | (CrashPolicy::Restart, AfterCrash::Exhausted) => {
             failed(FailReason::AttemptsExhausted, true)
         }
@@ -209,257 +224,4 @@ fn capped(live: Live<'_>, at: u64) -> u64 {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use a2a::{Message, Part, Role};
-
-    use super::*;
-    use crate::domain::record::{BusyPolicy, Sender, VERSION};
-    use crate::ids::{Partition, TaskId, TurnId};
-
-    pub(crate) fn record() -> TurnRecord {
-        TurnRecord {
-            v: VERSION,
-            turn: TurnId::new(1, Partition(3), 2),
-            task: TaskId::new(1, Partition(3), 1),
-            context_id: "c-1".into(),
-            sender: Sender::default(),
-            message: Message {
-                message_id: "m-1".into(),
-                ..Message::new(Role::User, vec![Part::text("hello")])
-            },
-            agent: "demo".into(),
-            pool: "default".into(),
-            policy: CrashPolicy::Restart,
-            attempts: 3,
-            handbacks: 20,
-            submitted: 1_000,
-            deadline: None,
-            queue_age: 60_000,
-            busy: BusyPolicy::Reject,
-            remember_ms: 0,
-            new_task: true,
-            direct: false,
-            accepted_output_modes: Vec::new(),
-            extensions: Vec::new(),
-            traceparent: None,
-            metadata: std::collections::BTreeMap::new(),
-            suspension: None,
-        }
-    }
-
-    fn live(record: &TurnRecord, tries: Tries, standing: Standing) -> Live<'_> {
-        Live {
-            record,
-            since: record.submitted,
-            tries,
-            standing,
-            canceled: false,
-        }
-    }
-
-    fn begun(charged: u32) -> Tries {
-        Tries {
-            charged,
-            opened: charged + 1,
-            begun: true,
-            handbacks: 0,
-        }
-    }
-
-    const EXPIRED: Standing = Standing::Leased { until: 1_999 };
-    const NOW: u64 = 2_000;
-
-    #[test]
-    fn a_context_without_a_turn_is_forgotten() {
-        assert_eq!(judge(None, NOW, 0), Verdict::Forget);
-    }
-
-    #[test]
-    fn a_lease_is_left_alone_until_it_has_run_out_and_no_grace_holds() {
-        let record = record();
-        let held = live(&record, begun(0), Standing::Leased { until: 2_500 });
-        assert_eq!(judge(Some(held), NOW, 0), Verdict::Later { at: 2_500 });
-        let expired = live(&record, begun(0), EXPIRED);
-        assert_eq!(judge(Some(expired), NOW, 9_000), Verdict::Later { at: 9_000 });
-    }
-
-    #[test]
-    fn crashes_are_charged_until_none_is_left() {
-        let record = record();
-        let verdict = |n| judge(Some(live(&record, begun(n), EXPIRED)), NOW, 0);
-        assert_eq!(
-            verdict(0),
-            Verdict::Requeue {
-                charge: Charge::Attempt,
-                last: false,
-                at: 0
-            }
-        );
-        assert_eq!(
-            verdict(1),
-            Verdict::Requeue {
-                charge: Charge::Attempt,
-                last: true,
-                at: 0
-            }
-        );
-        assert_eq!(verdict(2), failed(FailReason::AttemptsExhausted, true));
-    }
-
-    #[test]
-    fn an_at_most_once_turn_is_never_begun_twice() {
-        let record = TurnRecord {
-            policy: CrashPolicy::Fail,
-            ..record()
-        };
-        assert_eq!(
-            judge(Some(live(&record, begun(0), EXPIRED)), NOW, 0),
-            failed(FailReason::AttemptsExhausted, true)
-        );
-        assert_eq!(
-            handed_back(&record, begun(0), false, FailReason::WorkerDrained, NOW),
-            failed(FailReason::WorkerDrained, false)
-        );
-    }
-
-    #[test]
-    fn a_turn_that_never_began_is_requeued_without_a_charge_but_not_for_ever() {
-        for policy in [CrashPolicy::Restart, CrashPolicy::Fail] {
-            let record = TurnRecord { policy, ..record() };
-            let verdict = |handbacks| {
-                let tries = Tries {
-                    handbacks,
-                    ..Tries::default()
-                };
-                judge(Some(live(&record, tries, EXPIRED)), NOW, 0)
-            };
-            assert_eq!(
-                verdict(0),
-                Verdict::Requeue {
-                    charge: Charge::Handback,
-                    last: false,
-                    at: 0
-                }
-            );
-            assert_eq!(
-                verdict(2),
-                Verdict::Requeue {
-                    charge: Charge::Handback,
-                    last: false,
-                    at: NOW + 200
-                }
-            );
-            assert_eq!(verdict(20), failed(FailReason::HandbacksExhausted, true));
-        }
-    }
-
-    #[test]
-    fn a_cancel_wins_over_everything_once_nobody_holds_the_turn() {
-        let record = TurnRecord {
-            deadline: Some(1),
-            ..record()
-        };
-        for standing in [
-            EXPIRED,
-            Standing::Queued { waiting: true },
-            Standing::Delayed { at: 9_000 },
-            Standing::Suspended { until: 9_000 },
-        ] {
-            let canceled = Live {
-                canceled: true,
-                ..live(&record, begun(2), standing)
-            };
-            assert_eq!(judge(Some(canceled), NOW, 0), CANCELED);
-        }
-        assert_eq!(
-            handed_back(&record, begun(0), true, FailReason::WorkerDrained, NOW),
-            CANCELED
-        );
-    }
-
-    #[test]
-    fn a_deadline_ends_what_nobody_holds() {
-        let record = TurnRecord {
-            deadline: Some(1_500),
-            ..record()
-        };
-        for standing in [
-            EXPIRED,
-            Standing::Queued { waiting: true },
-            Standing::Delayed { at: 9_000 },
-            Standing::Suspended { until: 9_000 },
-        ] {
-            let verdict = judge(Some(live(&record, begun(0), standing)), NOW, 0);
-            assert_eq!(verdict, failed(FailReason::DeadlineExceeded, false));
-        }
-    }
-
-    #[test]
-    fn a_queued_turn_is_watched() {
-        let record = record();
-        let queued = |waiting| live(&record, Tries::default(), Standing::Queued { waiting });
-        assert_eq!(
-            judge(Some(queued(true)), NOW, 0),
-            Verdict::Later {
-                at: NOW + QUEUED_CHECK_MS
-            }
-        );
-        assert!(matches!(
-            judge(Some(queued(false)), NOW, 0),
-            Verdict::Requeue {
-                charge: Charge::Handback,
-                ..
-            }
-        ));
-        assert_eq!(
-            judge(Some(queued(true)), 61_001, 0),
-            failed(FailReason::QueueExpired, true)
-        );
-        assert_eq!(judge(Some(queued(true)), 50_000, 0), Verdict::Later { at: 61_001 });
-    }
-
-    #[test]
-    fn what_a_turn_waited_behind_another_is_no_part_of_its_age() {
-        let record = record();
-        let queued = |since| Live {
-            since,
-            ..live(&record, Tries::default(), Standing::Queued { waiting: true })
-        };
-        let late = Verdict::Later { at: 110_001 };
-        assert_eq!(judge(Some(queued(50_000)), 100_000, 0), late);
-        assert_eq!(
-            judge(Some(queued(50_000)), 110_001, 0),
-            failed(FailReason::QueueExpired, true)
-        );
-    }
-
-    #[test]
-    fn a_delayed_turn_comes_back_at_its_time() {
-        let record = record();
-        let delayed = live(&record, Tries::default(), Standing::Delayed { at: 3_000 });
-        assert_eq!(judge(Some(delayed), NOW, 0), Verdict::Later { at: 3_000 });
-        let verdict = judge(Some(delayed), 3_000, 0);
-        assert_eq!(
-            verdict,
-            Verdict::Requeue {
-                charge: Charge::None,
-                last: false,
-                at: 0
-            }
-        );
-    }
-
-    #[test]
-    fn a_suspended_turn_is_left_alone_until_its_time_or_its_deadline() {
-        let suspended = Standing::Suspended { until: 9_000 };
-        let record = record();
-        let judged = |record, now| judge(Some(live(record, begun(0), suspended)), now, 0);
-        assert_eq!(judged(&record, NOW), Verdict::Later { at: 9_000 });
-        assert_eq!(judged(&record, 9_000), failed(FailReason::DeadlineExceeded, false));
-        let hurried = TurnRecord {
-            deadline: Some(5_000),
-            ..record.clone()
-        };
-        assert_eq!(judged(&hurried, NOW), Verdict::Later { at: 5_000 });
-    }
-}
+pub(crate) mod tests;

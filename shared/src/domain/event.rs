@@ -114,6 +114,38 @@ pub fn ended(record: &TurnRecord, end: End, message: Option<Message>, reason: Op
     }
 }
 
+/// Whether what a turn had begun elsewhere has stopped when the turn ends before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stopped {
+    /// It has.
+    Acknowledged,
+    /// Nobody knows: it may still be at work.
+    Abandoned,
+}
+
+impl Stopped {
+    /// The facts of the turn that say so.
+    pub fn facts(self) -> Value {
+        let word = match self {
+            Self::Acknowledged => "acknowledged",
+            Self::Abandoned => "abandoned",
+        };
+        json!({ "stopped": word })
+    }
+}
+
+/// Adds facts of the turn to the event that ends it.
+pub fn add_facts(event: &mut Event, more: Value) {
+    let StreamResponse::StatusUpdate(update) = &mut event.body else {
+        return;
+    };
+    let metadata = update.metadata.get_or_insert_default();
+    let facts = metadata.entry(TURN.to_owned()).or_insert_with(|| json!({}));
+    if let (Value::Object(facts), Value::Object(more)) = (facts, more) {
+        facts.extend(more);
+    }
+}
+
 /// The facts of a turn that waits for its user, and is no idle task.
 pub fn suspended_facts() -> Value {
     json!({ "suspended": true })

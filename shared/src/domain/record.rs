@@ -10,11 +10,13 @@ use crate::ids::{ContextKey, ScopeKey, TaskId, TurnId};
 
 /// The version that this build writes. Readers accept it and those before; a record of a later version is left alone, for a process
 /// that knows it.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// The version of a record that says nothing which came later: processes of before can be trusted with it.
 const FIRST: u32 = 1;
 /// That of a turn that may wait, interrupt, or be answered without a task.
 const SECOND: u32 = 2;
+/// That of a turn that its agent has suspended.
+const THIRD: u32 = 3;
 
 /// What happens to a turn whose attempt crashed after its agent began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -101,6 +103,10 @@ pub struct TurnRecord {
     pub pool: String,
     /// What a crash does.
     pub policy: CrashPolicy,
+    /// Whether a turn that must not run twice gets one more attempt after a crash, which stops what the crashed one has begun
+    /// elsewhere and does nothing else.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stop_after_crash: bool,
     /// How many attempts it has.
     pub attempts: u32,
     /// How many uncharged hand-backs and requeues it has.
@@ -147,13 +153,17 @@ fn is_zero(n: &u64) -> bool {
 
 impl TurnRecord {
     /// The same under the earliest version whose processes do what it asks for. What waits or interrupts, and what may be answered
-    /// without a task, is of the second; what its agent has suspended, of the third.
+    /// without a task, is of the second; what its agent has suspended, of the third; what is stopped elsewhere after a crash, of the
+    /// fourth: processes of before would run it twice.
     #[must_use]
     pub fn versioned(self) -> Self {
         let v = match &self {
             Self {
-                suspension: Some(_), ..
+                stop_after_crash: true, ..
             } => VERSION,
+            Self {
+                suspension: Some(_), ..
+            } => THIRD,
             Self { direct: true, .. } => SECOND,
             Self { busy, .. } if *busy != BusyPolicy::Reject => SECOND,
             _ => FIRST,

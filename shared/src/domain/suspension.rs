@@ -123,7 +123,6 @@ mod tests {
 
     use super::*;
     use crate::domain::due::tests::record;
-    use crate::domain::record::VERSION;
 
     const FROM: Place = Place {
         entry: EntryId { seq: 7, nonce: 1 },
@@ -152,7 +151,7 @@ mod tests {
     #[test]
     fn an_answer_goes_on_with_the_attempt_that_asked() {
         let asked = record().suspended(2);
-        assert_eq!((asked.v, asked.answers()), (VERSION, 0));
+        assert_eq!((asked.v, asked.answers()), (3, 0));
         assert_eq!(asked.goes_on_from(EntryId::START, 3).number, 3);
         let resumed = asked.answered(answer());
         assert_eq!((resumed.attempt(opened(0)), resumed.attempt(opened(1))), (2, 3));

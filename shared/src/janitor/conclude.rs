@@ -1,7 +1,7 @@
 //! Carrying out a verdict: queue the turn again, look later, or end it with the events and the snapshot that belong to it.
 
 use crate::domain::due::{Verdict, crashed, handed_back};
-use crate::domain::event;
+use crate::domain::event::{self, Stopped};
 use crate::domain::fold::Fold;
 use crate::domain::position::trim_below;
 use crate::domain::reason::FailReason;
@@ -75,6 +75,17 @@ pub async fn conclude(
     conclusion: Conclusion,
     keep: &Keep,
 ) -> Result<Settled, StoreError> {
+    conclude_with(store, view, conclusion, None, keep).await
+}
+
+/// The same, and says what became of the turn's work elsewhere.
+async fn conclude_with(
+    store: &Store,
+    view: &ContextView,
+    conclusion: Conclusion,
+    stopped: Option<Stopped>,
+    keep: &Keep,
+) -> Result<Settled, StoreError> {
     let Some(live) = &view.live else {
         return Ok(Settled::Changed);
     };
@@ -86,7 +97,10 @@ pub async fn conclude(
     }
     let stamp = view.now.max(stored.updated);
     let nonce = Nonce(entropy::u64());
-    let event = closing_event(live, conclusion, stamp);
+    let mut event = closing_event(live, conclusion, stamp);
+    if let Some(stopped) = stopped {
+        event::add_facts(&mut event, stopped.facts());
+    }
     let new = NewEvent::new(live.number, &event);
     let mut fold = Fold::resume(live.last, live.number, stored.folded, None);
     fold.apply_event(live.last.after(1, nonce), new.kind, event.body)
@@ -156,6 +170,8 @@ pub enum Why {
     HandOver(FailReason),
     /// The attempt crashed: it is charged.
     Crash,
+    /// The attempt only had to stop what a crashed one has begun elsewhere, and did what it could.
+    Stopped(Stopped),
 }
 
 /// What became of a turn that was given back.
@@ -191,12 +207,24 @@ pub async fn give_back(
         };
         let verdict = match why {
             Why::HandOver(reason) => handed_back(&live.record, live.tries, live.canceled, reason, view.now),
-            Why::Crash if live.canceled => {
+            Why::Crash | Why::Stopped(_) if live.canceled => {
                 handed_back(&live.record, live.tries, true, FailReason::AgentError, view.now)
             }
-            Why::Crash => crashed(&live.record, live.tries),
+            Why::Crash | Why::Stopped(_) => crashed(&live.record, live.tries),
         };
-        if commit(store, &view, verdict, false, keep).await? == Settled::Done {
+        let settled = match (why, verdict) {
+            (Why::Stopped(stopped), Verdict::End { end, reason, dead }) => {
+                let conclusion = Conclusion {
+                    end,
+                    reason,
+                    dead,
+                    only_expired: false,
+                };
+                conclude_with(store, &view, conclusion, Some(stopped), keep).await?
+            }
+            _ => commit(store, &view, verdict, false, keep).await?,
+        };
+        if settled == Settled::Done {
             return Ok(match verdict {
                 Verdict::End { end, .. } => GivenBack::Ended(end),
                 Verdict::Forget | Verdict::Later { .. } | Verdict::Requeue { .. } => GivenBack::Queued,

@@ -28,6 +28,7 @@ pub mod redis_server;
 pub mod schema;
 mod scratch;
 pub mod scripted;
+pub mod tls;
 
 pub use fault_proxy::{FaultProxy, Upstream};
 pub use haproxy::HaProxy;
@@ -36,3 +37,4 @@ pub use redis_cluster::RedisCluster;
 pub use redis_server::{RedisBuilder, RedisServer};
 pub use scratch::Scratch;
 pub use scripted::{Reply, Scripted};
+pub use tls::{Identity, TlsFront};

@@ -188,6 +188,7 @@ impl World {
             extensions: Vec::new(),
             traceparent: None,
             metadata: BTreeMap::new(),
+            stop_after_crash: false,
             suspension: None,
         }
     }

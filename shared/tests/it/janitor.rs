@@ -3,7 +3,7 @@
 use a2a::TaskState;
 use prometheus::Registry;
 use relevo_shared::domain::due::{Charge, QUEUED_CHECK_MS};
-use relevo_shared::domain::event::TURN;
+use relevo_shared::domain::event::{Stopped, TURN};
 use relevo_shared::domain::reason::FailReason;
 use relevo_shared::domain::record::{CrashPolicy, Tries, TurnRecord, VERSION};
 use relevo_shared::domain::state::End;
@@ -109,6 +109,49 @@ async fn a_turn_whose_worker_died_runs_again_until_its_last_attempt_and_is_then_
         ("attempts_exhausted", &record)
     );
     assert!(world.store.dead_turn(record.turn).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn what_an_at_most_once_turn_began_elsewhere_is_stopped_by_one_more_attempt() {
+    let world = World::start().await;
+    for (context, then) in [("stops", Some(false)), ("canceled", Some(true)), ("lost", None)] {
+        let record = TurnRecord {
+            policy: CrashPolicy::Fail,
+            stop_after_crash: true,
+            ..world.record(context).await
+        };
+        let mut turn = world.run(&record).await;
+        turn.emit(&world.store, &["half "]).await;
+        crash(&world, &turn).await;
+        assert_eq!(world.live(&record).await.tries, tries(1, 0, 1));
+        assert_eq!(waits_in(&world, &record), Some(":first"));
+        let last = world.again(&record).await;
+        match then {
+            Some(canceled) => {
+                if canceled {
+                    let taken = &last.taken;
+                    let asked = world
+                        .store
+                        .request_cancel(taken.partition, &taken.context, record.turn, Nonce(7))
+                        .await;
+                    assert_eq!(asked.unwrap(), Asked::Told);
+                }
+                let end = if canceled { End::Canceled } else { End::Failed };
+                let given = hand_back(&world, &last, Why::Stopped(Stopped::Acknowledged)).await;
+                assert_eq!(given, GivenBack::Ended(end));
+                let stored = world.stored(record.task).await;
+                assert_eq!(stored.folded.metadata[TURN]["stopped"], "acknowledged");
+            }
+            None => crash(&world, &last).await,
+        }
+        if then != Some(true) {
+            failed_with(&world, &record, FailReason::AttemptsExhausted).await;
+        }
+        // What the crashed attempt said is not void.
+        assert_eq!(world.kinds(record.task).await, ["1.n", "1.n", "1.n", "1.t"]);
+        assert_eq!(waits_in(&world, &record), None);
+    }
+    assert_eq!(world.store.dead_turns(10).await.unwrap().len(), 2);
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ mod link;
 mod memory;
 mod relay;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use a2a::Role;
@@ -20,10 +21,12 @@ use relevo_shared::domain::record::{CrashPolicy, TurnRecord};
 use relevo_shared::platform::config::ConfigErrors;
 use relevo_shared::platform::egress::{Egress, SetupError};
 use relevo_shared::store::StoreError;
-use serde_json::json;
+use serde_json::Value;
+use tokio::time::Instant;
 
 use super::ending::{failed, stopped, until_read};
-use super::{Agent, CancelToken, Ending, EventSink, Metadata, Outcome, Running, StopReason, Turn};
+use super::secrets::Secrets;
+use super::{Agent, CancelToken, Ending, EventSink, Metadata, Outcome, Running, StopReason, Stopped, Stopping, Turn};
 use crate::runner::write::back_off;
 use follow::Follow;
 use link::{Link, Server, Trouble};
@@ -65,7 +68,7 @@ impl A2a {
         let credentials = credentials.map_err(|(key, rule)| StartError::Credentials(key, rule))?;
         let client = egress.client(name, &config.upstream.url, credentials)?;
         Ok(Self {
-            server: Server::new(client, config.upstream.url.clone()),
+            server: Server::new(client, config.upstream.url.clone(), Secrets::of(&config.upstream)),
             patience: config.patience,
         })
     }
@@ -98,10 +101,15 @@ impl A2a {
 
     async fn work(&self, follow: &mut Follow<'_>) -> Outcome {
         let record = follow.record();
+        let began = Instant::now();
         let mut tries = 0;
         loop {
+            let mut linked = false;
             let worked = match Link::new(&self.server, &record.turn.to_string(), record.traceparent.as_deref()).await {
-                Ok(link) => follow.run(&link).await,
+                Ok(link) => {
+                    linked = true;
+                    follow.run(&link).await
+                }
                 Err(trouble) => Err(trouble),
             };
             let trouble = match worked {
@@ -113,10 +121,15 @@ impl A2a {
                 error = &trouble as &dyn std::error::Error, "an upstream server gives no answer"
             );
             tries += 1;
-            // Until the message is sent, nothing can happen twice.
-            let again = !follow.is_sent() && trouble.may_pass() && tries < SENDS;
-            if !again {
-                return conclude(&trouble, follow.is_sent(), &record);
+            let again = if follow.is_sent() {
+                // The task of an earlier attempt, on a server that is away.
+                !linked && began.elapsed() < self.patience
+            } else {
+                // Until the message is sent, nothing can happen twice.
+                tries < SENDS
+            };
+            if !again || !trouble.may_pass() {
+                return self.conclude(&trouble, follow).await;
             }
             back_off(tries).await;
         }
@@ -125,25 +138,51 @@ impl A2a {
     /// The turn must stop: so must the upstream task, unless another attempt goes on with it.
     async fn stop(&self, follow: &Follow<'_>, reason: StopReason) -> Outcome {
         let restarts = follow.record().policy == CrashPolicy::Restart;
-        let goes_on = match reason {
-            StopReason::Lease => true,
-            StopReason::Drain => restarts,
-            StopReason::Client | StopReason::Deadline => false,
-        };
-        if goes_on {
+        if restarts && matches!(reason, StopReason::Lease | StopReason::Drain) {
             return stopped();
         }
-        let stopping = async {
-            let record = follow.record();
-            let link = Link::new(&self.server, &record.turn.to_string(), record.traceparent.as_deref())
-                .await
-                .ok()?;
-            follow.cancel(&link).await
+        let how = if follow.is_sent() {
+            self.cancel(&follow.record(), follow.task()).await
+        } else {
+            Stopped::Acknowledged
         };
-        let acknowledged = !follow.is_sent() || tokio::time::timeout(CANCEL, stopping).await.ok().flatten().is_some();
-        let how = if acknowledged { "acknowledged" } else { "abandoned" };
-        let facts = Metadata::from([(TURN.to_owned(), json!({ "stopped": how }))]);
+        let facts = Metadata::from([(TURN.to_owned(), how.facts())]);
         Outcome::Ended(Ending::Canceled, None, Some(facts))
+    }
+
+    /// How a turn ends whose server gives no answer any more. A task that nobody will listen to is told to stop.
+    async fn conclude(&self, trouble: &Trouble, follow: &Follow<'_>) -> Outcome {
+        let record = follow.record();
+        let text = format!("the upstream server {}", trouble.public());
+        let unknown = matches!(trouble, Trouble::Fault(dialect::Fault::NotFound));
+        // Another attempt asks again: it goes on with the task if there is one, else it sends the message again, with the same id.
+        if follow.is_sent() && (unknown || trouble.may_pass()) && record.policy == CrashPolicy::Restart {
+            return Outcome::Crashed(text);
+        }
+        let mut outcome = failed(&record, &text);
+        if !unknown
+            && let Some(task) = follow.task()
+            && let Outcome::Ended(_, _, Some(metadata)) = &mut outcome
+            && let Some(facts) = metadata.get_mut(TURN).and_then(Value::as_object_mut)
+        {
+            let stopped = self.cancel(&record, Some(task)).await.facts();
+            facts.extend(stopped.as_object().cloned().unwrap_or_default());
+        }
+        outcome
+    }
+
+    /// Asks the server to stop a task, if it is known.
+    async fn cancel(&self, record: &TurnRecord, task: Option<&str>) -> Stopped {
+        let stopping = async {
+            let task = task?;
+            let key = record.turn.to_string();
+            let link = Link::new(&self.server, &key, record.traceparent.as_deref()).await;
+            follow::cancel(&link.ok()?, task).await
+        };
+        match tokio::time::timeout(CANCEL, stopping).await {
+            Ok(Some(())) => Stopped::Acknowledged,
+            Ok(None) | Err(_) => Stopped::Abandoned,
+        }
     }
 }
 
@@ -154,6 +193,13 @@ impl Agent for A2a {
 
     fn patience(&self) -> Duration {
         CANCEL + Duration::from_secs(1)
+    }
+
+    fn stop_elsewhere(&self, record: Arc<TurnRecord>, outlived: Vec<Vec<u8>>) -> Stopping<'_> {
+        Box::pin(async move {
+            let memory = Memory::read(&outlived);
+            self.cancel(&record, memory.of_turn(&record)).await
+        })
     }
 
     fn outliving(&self) -> Option<fn(&[u8]) -> bool> {
@@ -167,17 +213,6 @@ pub(crate) fn check(agent: &AgentConfig, errors: &mut ConfigErrors) {
     if let Err((key, rule)) = config.upstream.credentials() {
         errors.refuse(format!("agents.{}.{key}", agent.name), rule);
     }
-}
-
-/// How a turn ends whose server gives no answer any more.
-fn conclude(trouble: &Trouble, sent: bool, record: &TurnRecord) -> Outcome {
-    let text = format!("the upstream server {}", trouble.public());
-    // Another attempt asks again: it goes on with the task if there is one, else it sends the message again, with the same id.
-    let lost = matches!(trouble, Trouble::Fault(dialect::Fault::NotFound)) || trouble.may_pass();
-    if sent && lost && record.policy == CrashPolicy::Restart {
-        return Outcome::Crashed(text);
-    }
-    failed(record, &text)
 }
 
 /// The artifacts that the task has already, and what is remembered.

@@ -19,20 +19,21 @@ use std::path::Path;
 use relevo_shared::agents::{AgentConfig, OpenAiConfig, System};
 use relevo_shared::domain::reason::FailReason;
 use relevo_shared::domain::record::CrashPolicy;
-use relevo_shared::platform::config::{ConfigErrors, Secret};
+use relevo_shared::platform::config::ConfigErrors;
 use relevo_shared::platform::egress::header::{ACCEPT, HeaderName, HeaderValue};
 use relevo_shared::platform::egress::{Call, Client, Egress, Method, SetupError, Url};
 use relevo_shared::platform::entropy;
 use tokio::time::Instant;
 
 use super::ending::{failed, refused, stopped, until_read};
+use super::secrets::Secrets;
 use super::{Agent, CancelToken, Ending, EventSink, Outcome, Running, SinkClosed, Turn};
 use answer::Finished;
 use conversation::{Conversation, exchange};
 use metrics::Counted;
 pub(crate) use metrics::ModelMetrics;
 use parts::Said;
-use trouble::{Kind, Secrets, Trouble};
+use trouble::{Kind, Trouble};
 use voice::Voice;
 use waits::Waits;
 
@@ -98,7 +99,7 @@ impl OpenAi {
             name: name.to_owned(),
             endpoint: config.endpoint(),
             client: egress.client(name, &config.upstream.url, credentials)?,
-            secrets: Secrets::new(secrets(&config)),
+            secrets: Secrets::of(&config.upstream),
             config,
             metrics,
         })
@@ -174,10 +175,15 @@ impl OpenAi {
                 Kind::Open(again) if waits.began() => Some(again),
                 Kind::Open(_) | Kind::Passing | Kind::Lasting | Kind::TooMuch => return Err(trouble.into()),
             };
-            let Some(wait) = waits.next(wanted, entropy::u64()) else {
+            let again = waits
+                .next(wanted, entropy::u64())
+                .map(|wait| Instant::now() + wait)
+                .filter(|again| *again < turn.until);
+            // An answer that would come too late is not waited for.
+            let Some(again) = again else {
                 return Err(trouble.into());
             };
-            tokio::time::sleep(wait).await;
+            tokio::time::sleep_until(again).await;
         }
     }
 
@@ -266,12 +272,6 @@ fn unanswered(turn: &Turn, trouble: Trouble) -> Outcome {
         Kind::TooMuch => Outcome::Failed(FailReason::OutputLimit, trouble.text),
         Kind::Busy(_) | Kind::Passing | Kind::Lasting | Kind::Open(_) => failed(&turn.record, &trouble.text),
     }
-}
-
-/// The credentials themselves, for striking them out.
-fn secrets(config: &OpenAiConfig) -> impl Iterator<Item = Secret> {
-    let values = config.upstream.bearer.iter().chain(config.upstream.headers.values());
-    values.filter_map(|value| value.read().ok())
 }
 
 async fn read_system(path: &Path) -> Result<String, String> {

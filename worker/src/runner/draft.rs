@@ -335,9 +335,14 @@ impl Draft {
             (None, Some(reason)) => event::failed(record, reason, self.stamp),
             (message, reason) => event::ended(record, close.end, message, reason, self.stamp),
         };
+        let mut facts = None;
         if let (StreamResponse::StatusUpdate(update), Some(mut metadata)) = (&mut event.body, close.metadata) {
+            facts = metadata.remove(event::TURN);
             metadata.extend(update.metadata.take().unwrap_or_default());
             update.metadata = Some(metadata);
+        }
+        if let Some(facts) = facts {
+            event::add_facts(&mut event, facts);
         }
         let new = NewEvent::new(self.number, &event);
         let mut after = self.fold(nonce)?;

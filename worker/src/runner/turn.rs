@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use relevo_shared::domain::due::only_stops;
 use relevo_shared::domain::reason::FailReason;
 use relevo_shared::domain::record::CrashPolicy;
 use relevo_shared::ids::Nonce;
@@ -22,8 +23,9 @@ use super::sink::{EventSink, Item, Metadata, Output, SessionError};
 use super::stow::Stowed;
 use super::take::{Served, Worker};
 use super::write;
-use crate::agent::{Agent, CancelToken, Ending, Outcome, StopReason, Turn};
+use crate::agent::{CancelToken, Ending, Outcome, StopReason, Stopped, Turn};
 
+mod elsewhere;
 mod settle;
 mod stow;
 mod suspend;
@@ -61,6 +63,8 @@ enum Attempt {
     NoArtifacts,
     /// The agent produced too much.
     OverLimit,
+    /// The attempt had only to stop what a crashed one has begun elsewhere.
+    Stopped(Stopped),
 }
 
 /// A leased turn being run.
@@ -93,6 +97,9 @@ impl TurnRun {
         let news = lease.news();
         let profile = worker.agents.get(&taken.record.agent).map(|served| &served.profile);
         let projection = profile.and_then(|profile| Projection::of(profile, Paths::new(worker.roots.known())));
+        let deadline = taken.record.deadline;
+        let left = deadline.map(|at| Duration::from_millis(at.saturating_sub(worker.clock.now())));
+        let overdue = started + left.map_or(bounds.max_duration, |left| left.min(bounds.max_duration));
         Self {
             worker,
             taken: Arc::new(taken),
@@ -105,7 +112,7 @@ impl TurnRun {
             said: false,
             stowed: Stowed::default(),
             started,
-            overdue: started + bounds.max_duration,
+            overdue,
         }
     }
 
@@ -137,6 +144,9 @@ impl TurnRun {
             let text = format!("agent {} is not configured on this worker", record.agent);
             return Attempt::Returned(Outcome::Failed(FailReason::AgentError, text));
         };
+        if only_stops(record, self.taken.tries) {
+            return self.stop_elsewhere(agent.as_ref()).await;
+        }
         if record.policy == CrashPolicy::Fail {
             // At most once: the journal says that it began before it begins.
             if let Some(over) = self.flush().await {
@@ -160,6 +170,7 @@ impl TurnRun {
             past,
             prompt: None,
             outlived,
+            until: self.overdue,
         };
         let patience = agent.patience();
         let opening = Opening {
@@ -176,26 +187,6 @@ impl TurnRun {
         };
         let handle = tasks::spawn(&self.worker.tasks, "agent", Kind::BestEffort, running);
         self.watch(handle, items, &stop, patience).await
-    }
-
-    /// What of the session items of earlier attempts outlives them: written again in the very step that takes the others back.
-    async fn outlived(&mut self, past: &Past, agent: &dyn Agent) -> Result<Vec<Vec<u8>>, Attempt> {
-        let Some(outlives) = agent.outliving().filter(|_| self.taken.tries.opened > 0) else {
-            return Ok(Vec::new());
-        };
-        let (expect, mut items) = past.attempts().await.map_err(|error| unwritten(&error))?;
-        items.retain(|item| outlives(item));
-        if !items.is_empty() {
-            let session = SessionItems {
-                expect,
-                items: items.clone(),
-            };
-            self.draft.set_session(session);
-            if let Some(over) = self.flush().await {
-                return Err(over);
-            }
-        }
-        Ok(items)
     }
 
     /// Follows the agent until the attempt is over. When this returns, the agent is gone.
@@ -222,7 +213,8 @@ impl TurnRun {
                     | Attempt::Lost
                     | Attempt::Unsure
                     | Attempt::Diverged
-                    | Attempt::NoArtifacts => StopReason::Lease,
+                    | Attempt::NoArtifacts
+                    | Attempt::Stopped(_) => StopReason::Lease,
                 }));
                 let outcome = self.stop_agent(handle, items, patience).await;
                 if let Some(Outcome::Ended(Ending::Canceled, _, facts)) = outcome {

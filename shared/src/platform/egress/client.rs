@@ -251,7 +251,7 @@ impl Client {
         };
         let response = match sent {
             Ok(response) => response,
-            Err(error @ EgressError::Refused(_)) => {
+            Err(error @ (EgressError::Refused(_) | EgressError::Untrusted { .. })) => {
                 permit.void(error.label());
                 return Err(error);
             }

@@ -20,6 +20,16 @@ pub enum EgressError {
         /// When a call may go out again.
         again: Duration,
     },
+    /// It cannot show that it is who it should be: the request was not sent.
+    #[error(
+        "{origin} has a certificate that is not trusted: {text}; egress.ca_file names authorities that are, beside the public ones"
+    )]
+    Untrusted {
+        /// The server.
+        origin: String,
+        /// Why not.
+        text: String,
+    },
     /// No connection: the request was not sent.
     #[error("{origin} cannot be reached: {text}")]
     Connect {
@@ -69,7 +79,10 @@ pub enum EgressError {
 impl EgressError {
     /// Whether the server cannot have got the request: sending it again does nothing twice.
     pub const fn is_unsent(&self) -> bool {
-        matches!(self, Self::Refused(_) | Self::Open { .. } | Self::Connect { .. })
+        matches!(
+            self,
+            Self::Refused(_) | Self::Open { .. } | Self::Untrusted { .. } | Self::Connect { .. }
+        )
     }
 
     /// Whether the same request may have another outcome a while later.
@@ -88,6 +101,7 @@ impl EgressError {
                 let seconds = again.as_secs() + u64::from(again.subsec_nanos() > 0);
                 format!("failed again and again; it is tried again in {seconds} s")
             }
+            Self::Untrusted { .. } => "has a certificate that is not trusted (egress.ca_file)".to_owned(),
             Self::Connect { .. } => "cannot be reached".to_owned(),
             Self::Broken { .. } => "broke off its answer".to_owned(),
             Self::Silent { waited, .. } => format!("said nothing for {}", print_duration(*waited)),
@@ -101,6 +115,7 @@ impl EgressError {
         match self {
             Self::Refused(_) => "refused",
             Self::Open { .. } => "breaker",
+            Self::Untrusted { .. } => "certificate",
             Self::Connect { .. } => "connect",
             Self::Broken { .. } => "broken",
             Self::Silent { .. } => "silent",
@@ -114,6 +129,10 @@ impl EgressError {
         if let Some(refused) = causes(error).find_map(|cause| cause.downcast_ref::<Refused>()) {
             return Self::Refused(refused.clone());
         }
+        if let Some(text) = causes(error).find_map(untrusted) {
+            let origin = origin.to_owned();
+            return Self::Untrusted { origin, text };
+        }
         let last = causes(error).last().map(ToString::to_string);
         let text = last.unwrap_or_else(|| "no reason is known".to_owned());
         let origin = origin.to_owned();
@@ -123,6 +142,17 @@ impl EgressError {
             Self::Broken { origin, text }
         }
     }
+}
+
+/// Why a certificate is not trusted, if that is what this cause says.
+fn untrusted(cause: &(dyn StdError + 'static)) -> Option<String> {
+    let mut error = cause;
+    // An error of input and output hides what it was made of.
+    while let Some(outer) = error.downcast_ref::<std::io::Error>() {
+        error = outer.get_ref()?;
+    }
+    let error: &rustls::Error = error.downcast_ref()?;
+    matches!(error, rustls::Error::InvalidCertificate(_)).then(|| error.to_string())
 }
 
 fn causes(error: &reqwest::Error) -> impl Iterator<Item = &(dyn StdError + 'static)> {

@@ -3,7 +3,8 @@
 crate::metrics! {
     /// What a process counts of the servers that it calls.
     pub struct EgressMetrics {
-        /// Requests to servers behind agents, by how they ended.
+        /// Requests to servers behind agents, by how they ended: ok, client_error (the server refused), server_error, refused
+        /// (an address), certificate, connect, broken, silent, redirect, too_large, breaker (not sent), abandoned (by the turn).
         requests: CounterVec = "relevo_egress_requests_total" ["agent", "outcome"],
         /// Servers that failed again and again and are left alone now, by agent.
         open_breakers: GaugeVec = "relevo_egress_breakers_open" ["agent"],

@@ -5,7 +5,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use relevo_testkit::{Reply, Scripted};
+use relevo_testkit::tls::AUTHORITY;
+use relevo_testkit::{Identity, Reply, Scripted, TlsFront};
 
 use super::guard::Looking;
 use super::*;
@@ -424,6 +425,36 @@ async fn the_answer_to_a_cached_card_is_no_redirect() {
         .await
         .unwrap();
     assert_eq!(answer.status(), StatusCode::NOT_MODIFIED);
+}
+
+#[tokio::test]
+async fn the_log_says_why_a_certificate_is_not_trusted() {
+    let scratch = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(scratch.path(), AUTHORITY).unwrap();
+    for (identity, expected) in [
+        (Identity::Alone, "UnknownIssuer"),
+        (Identity::OtherName, "not valid for name \"127.0.0.1\""),
+        (Identity::Expired, "certificate expired"),
+    ] {
+        let front = TlsFront::bind();
+        let server = Scripted::start(HERE, vec![Reply::answer("200 OK", "", "x")]);
+        front.serve(identity, server.address());
+        let own = url(&format!("https://127.0.0.1:{}/", front.port()));
+        let settings = EgressSettings {
+            ca_file: Some(scratch.path().to_owned()),
+            breaker_failures: 1,
+            ..EgressSettings::default()
+        };
+        let client = egress(&settings).client("a", &own, Credentials::new(&own)).unwrap();
+        // It is no failure of the server that would be left alone for a while.
+        for _ in 0..2 {
+            let error = get(&client, own.as_str()).await.unwrap_err();
+            assert!(error.is_unsent() && !error.may_pass(), "{error}");
+            let text = error.to_string();
+            assert!(text.contains(expected) && text.contains("egress.ca_file"), "{text}");
+        }
+        assert_eq!(server.heard().len(), 0);
+    }
 }
 
 #[test]

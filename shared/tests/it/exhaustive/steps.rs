@@ -621,6 +621,7 @@ fn record(policy: CrashPolicy, handbacks: u32) -> TurnRecord {
         extensions: Vec::new(),
         traceparent: None,
         metadata: BTreeMap::new(),
+        stop_after_crash: false,
         suspension: None,
     }
 }

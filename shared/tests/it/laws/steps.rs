@@ -629,7 +629,7 @@ impl Walk {
                     GivenBack::Ended(End::Failed)
                 }
                 Why::HandOver(_) => self.uncharged(context),
-                Why::Crash => self.model.charged(context),
+                Why::Crash | Why::Stopped(_) => self.model.charged(context),
             }
         } else {
             self.met.count(Pair::RecoveredThenGivenBack);

@@ -61,7 +61,15 @@ pub(super) fn choose(card: &Value, base: &Url) -> Result<Interface, String> {
         }
     }
     let Some((dialect, url, tenant)) = found.or_else(|| old(card)) else {
-        return Err("it lists no JSONRPC or HTTP+JSON interface of version 1, and no JSONRPC one of 0.3".to_owned());
+        let offers = offers(card);
+        let offers = if offers.is_empty() {
+            "nothing".to_owned()
+        } else {
+            offers.join(", ")
+        };
+        return Err(format!(
+            "it offers {offers}; spoken are JSONRPC and HTTP+JSON of version 1, and JSONRPC of 0.3"
+        ));
     };
     let url = parse_url(url).map_err(|refused| format!("the address of its interface {refused}"))?;
     Ok(Interface {
@@ -95,6 +103,23 @@ fn old(card: &Value) -> Option<(Dialect, &str, Option<&str>)> {
     let other = members(card, "additionalInterfaces")
         .find(|interface| interface.get("transport").and_then(Value::as_str).is_some_and(is_rpc));
     Some((Dialect::OldRpc, other?.get("url")?.as_str()?, None))
+}
+
+/// What a card offers, in short: bindings with their versions.
+fn offers(card: &Value) -> Vec<String> {
+    let word = |of: &Value, name: &str| {
+        let text = of.get(name).and_then(Value::as_str).unwrap_or("?");
+        text.chars().filter(char::is_ascii_graphic).take(16).collect::<String>()
+    };
+    let new =
+        members(card, "supportedInterfaces").map(|one| (word(one, "protocolBinding"), word(one, "protocolVersion")));
+    let old = card
+        .get("preferredTransport")
+        .map(|_named| (word(card, "preferredTransport"), word(card, "protocolVersion")));
+    let others =
+        members(card, "additionalInterfaces").map(|one| (word(one, "transport"), word(card, "protocolVersion")));
+    let all = new.chain(old).chain(others).take(8);
+    all.map(|(binding, version)| format!("{binding} {version}")).collect()
 }
 
 fn members<'a>(card: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
@@ -160,7 +185,10 @@ mod tests {
         let old = json!({ "supportedInterfaces": [interface("jsonrpc", "0.3", "http://h/old")] });
         assert_eq!(chosen(&old).unwrap(), (Dialect::OldRpc, "http://h/old".to_owned()));
         let none = json!({ "supportedInterfaces": [interface("GRPC", "1.0", "h:1"), interface("JSONRPC", "2.0", "http://h")] });
-        assert!(chosen(&none).unwrap_err().contains("lists no JSONRPC"));
+        assert_eq!(
+            chosen(&none).unwrap_err(),
+            "it offers GRPC 1.0, JSONRPC 2.0; spoken are JSONRPC and HTTP+JSON of version 1, and JSONRPC of 0.3"
+        );
         assert!(chosen(&json!([])).is_err());
         let bad = json!({ "supportedInterfaces": [interface("JSONRPC", "1.0", "file:///etc/passwd")] });
         assert!(chosen(&bad).unwrap_err().contains("must be http://"));
@@ -179,6 +207,12 @@ mod tests {
                 .unwrap()
                 .1,
             "http://h/"
+        );
+        let rest = json!({ "protocolVersion": "0.3.0", "url": "http://h/", "preferredTransport": "HTTP+JSON" });
+        assert!(
+            chosen(&rest)
+                .unwrap_err()
+                .starts_with("it offers HTTP+JSON 0.3.0; spoken are")
         );
     }
 

@@ -9,8 +9,8 @@ use serde_json::{Map, Value, json};
 
 use super::card::{Dialect, Interface};
 
-/// How much of a server's own words is shown.
-const LONGEST: usize = 500;
+/// Most values (numbers, texts, lists, objects) of an answer: each takes far more room than its text.
+const MOST_VALUES: usize = 1_000_000;
 
 /// What is asked.
 #[derive(Debug, Clone, Copy)]
@@ -177,6 +177,9 @@ fn moved<const N: usize>(from: &mut Map<String, Value>, names: [(&str, &str); N]
 
 /// What an answer or an event says. `task`: the answer to a question about a task, which is the task itself in 1.0.
 pub(super) fn read(dialect: Dialect, body: &[u8], task: bool) -> Result<StreamResponse, Fault> {
+    if values(body) > MOST_VALUES {
+        return Err(Fault::Malformed("more than a million values at once"));
+    }
     let mut body: Value = serde_json::from_slice(body).map_err(|_error| Fault::Malformed("no JSON"))?;
     if dialect != Dialect::Rest {
         if let Some(error) = body.get("error").filter(|error| !error.is_null()) {
@@ -197,6 +200,21 @@ pub(super) fn read(dialect: Dialect, body: &[u8], task: bool) -> Result<StreamRe
     serde_json::from_value(body).map_err(|_error| Fault::Malformed("nothing that A2A knows"))
 }
 
+/// How many values a text of JSON has at the most, without reading it.
+fn values(body: &[u8]) -> usize {
+    let (mut count, mut quoted, mut escaped) = (0, false, false);
+    for byte in body {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            b',' | b'[' | b'{' if !quoted => count += 1,
+            _ => {}
+        }
+    }
+    count
+}
+
 /// The error of a server, of either binding.
 pub(super) fn fault(error: &Value) -> Fault {
     let code = error.get("code").and_then(Value::as_i64).unwrap_or_default();
@@ -204,7 +222,7 @@ pub(super) fn fault(error: &Value) -> Fault {
         return Fault::NotFound;
     }
     let text = error.get("message").and_then(Value::as_str).unwrap_or("without a word");
-    Fault::Refused(format!("{} ({code})", text.chars().take(LONGEST).collect::<String>()))
+    Fault::Refused(format!("{text} ({code})"))
 }
 
 /// A result of 0.3 as one of 1.0: there its member `kind` says what it is.
@@ -321,6 +339,24 @@ mod tests {
             serde_json::to_value(&message.parts).unwrap(),
             json!([{ "text": "a" }, { "url": "http://x", "mediaType": "image/png" }, { "data": { "kind": "x", "state": "y" } }])
         );
+    }
+
+    #[test]
+    fn what_would_take_far_more_room_than_its_text_is_not_read() {
+        let list = |text: &str, count: usize| format!("{{\"result\":[{}]}}", vec![text; count].join(","));
+        for text in ["0", "[]", "{}", "\"\""] {
+            let refused = read(Dialect::Rpc, list(text, MOST_VALUES).as_bytes(), false);
+            assert_eq!(
+                refused.unwrap_err(),
+                Fault::Malformed("more than a million values at once")
+            );
+        }
+        assert_eq!(values(br#"{"a":"[,{\",\\","b":["x"]}"#), 3);
+        let text = format!(
+            r#"{{"result":{{"message":{{"messageId":"m","role":"ROLE_AGENT","parts":[{{"text":"{}"}}]}}}}}}"#,
+            ",".repeat(2 * MOST_VALUES)
+        );
+        assert!(read(Dialect::Rpc, text.as_bytes(), false).is_ok());
     }
 
     #[test]

@@ -8,6 +8,7 @@ use relevo_shared::domain::event;
 use relevo_shared::domain::record::TurnRecord;
 use tokio::time::{Instant, sleep};
 
+use super::card::Dialect;
 use super::dialect::{Ask, Fault};
 use super::link::{Events, Link, Trouble};
 use super::memory::Memory;
@@ -18,6 +19,8 @@ use crate::agent::{EventSink, Outcome, SinkClosed, Turn};
 /// How often a server is asked that does not stream, at first and later.
 const FIRST_LOOK: Duration = Duration::from_millis(200);
 const LAST_LOOK: Duration = Duration::from_secs(5);
+/// The longest id of a server's that is remembered.
+const LONGEST_ID: usize = 1024;
 
 /// One turn on a server.
 pub(super) struct Follow<'a> {
@@ -30,6 +33,8 @@ pub(super) struct Follow<'a> {
     patience: Duration,
     /// The upstream task, once it is known.
     task: Option<String>,
+    /// Whether its context is known, too.
+    placed: bool,
     /// Whether the message may have arrived.
     sent: bool,
 }
@@ -66,6 +71,7 @@ impl<'a> Follow<'a> {
             message,
             patience,
             sent: task.is_some(),
+            placed: false,
             task,
         }
     }
@@ -144,12 +150,18 @@ impl<'a> Follow<'a> {
                 Err(Stop::Trouble(trouble)) if trouble.may_pass() && heard.elapsed() < self.patience => {}
                 Err(stop) => return Err(stop),
             }
+            // The Python SDK of 0.3 writes what it tells a second reader into the task a second time: there the task is only asked for.
             if link.interface.streaming
+                && link.interface.dialect != Dialect::OldRpc
                 && let Ok(mut events) = link.open(Ask::Subscribe(&task)).await
             {
-                pause = FIRST_LOOK;
+                let begun = Instant::now();
                 self.subscribed(link, &task, &mut events).await?;
                 heard = Instant::now();
+                // One that is closed as soon as it is open is no better than none.
+                if begun.elapsed() > LAST_LOOK {
+                    pause = FIRST_LOOK;
+                }
             }
             sleep(pause).await;
             pause = (pause * 2).min(LAST_LOOK);
@@ -200,7 +212,14 @@ impl<'a> Follow<'a> {
         if task.is_some() && self.task.is_some() && self.task != task {
             return Err(Fault::Malformed("events of another task").into());
         }
-        if let Some((item, length)) = self.memory.add(&self.record, task.as_deref(), &context)
+        if context.len().max(task.as_ref().map_or(0, String::len)) > LONGEST_ID {
+            return Err(Fault::Malformed("an id of more than 1024 bytes").into());
+        }
+        // The first word of either counts: a server that names another context with every event fills no session.
+        let news = self.task != task || (!self.placed && !context.is_empty());
+        self.placed |= !context.is_empty();
+        if news
+            && let Some((item, length)) = self.memory.add(&self.record, task.as_deref(), &context)
             && let Err(refused) = self.sink.session(vec![item], length).await.map_err(closed)?
         {
             return Err(Stop::Over(Box::new(failed(&self.record, &refused.to_string()))));
@@ -252,21 +271,25 @@ impl<'a> Follow<'a> {
         }
     }
 
-    /// Asks the server to stop the task; `Some` when it has an end.
-    pub(super) async fn cancel(&self, link: &Link) -> Option<()> {
-        let task = self.task.as_deref()?;
-        let mut answer = link.ask(Ask::Cancel(task)).await;
-        loop {
-            match answer {
-                Ok(StreamResponse::Task(task)) if task.status.state.is_terminal() => return Some(()),
-                Err(Trouble::Fault(Fault::NotFound)) => return Some(()),
-                // It cannot be canceled, perhaps because it has ended; or it is told and has not obeyed yet.
-                Ok(_) | Err(Trouble::Fault(_)) => {}
-                Err(_) => return None,
-            }
-            sleep(FIRST_LOOK).await;
-            answer = link.ask(Ask::Get(task)).await;
+    /// The upstream task, if it is known.
+    pub(super) fn task(&self) -> Option<&str> {
+        self.task.as_deref()
+    }
+}
+
+/// Asks the server to stop a task; `Some` when it has an end.
+pub(super) async fn cancel(link: &Link, task: &str) -> Option<()> {
+    let mut answer = link.ask(Ask::Cancel(task)).await;
+    loop {
+        match answer {
+            Ok(StreamResponse::Task(task)) if task.status.state.is_terminal() => return Some(()),
+            Err(Trouble::Fault(Fault::NotFound)) => return Some(()),
+            // It cannot be canceled, perhaps because it has ended; or it is told and has not obeyed yet.
+            Ok(_) | Err(Trouble::Fault(_)) => {}
+            Err(_) => return None,
         }
+        sleep(FIRST_LOOK).await;
+        answer = link.ask(Ask::Get(task)).await;
     }
 }
 

@@ -11,10 +11,13 @@ use tokio::time::Instant;
 
 use super::card::{self, Dialect, Interface};
 use super::dialect::{self, Ask, Fault};
+use crate::agent::secrets::Secrets;
 
 /// How long a card is good that does not say so, and at the most.
 const FRESH: Duration = Duration::from_mins(5);
 const LONGEST_FRESH: Duration = Duration::from_hours(1);
+/// How long the card may take, all of it.
+const CARD: Duration = Duration::from_secs(30);
 /// How long an answer may take. A server that does not answer at once works meanwhile, whatever it was asked.
 const HEAD: Duration = Duration::from_mins(10);
 /// A stream without a word for so long is looked after.
@@ -92,14 +95,16 @@ struct Cached {
 pub(super) struct Server {
     client: Client,
     url: Url,
+    secrets: Secrets,
     card: Mutex<Option<Cached>>,
 }
 
 impl Server {
-    pub(super) fn new(client: Client, url: Url) -> Self {
+    pub(super) fn new(client: Client, url: Url, secrets: Secrets) -> Self {
         Self {
             client,
             url,
+            secrets,
             card: Mutex::default(),
         }
     }
@@ -114,7 +119,14 @@ impl Server {
                 None => None,
             }
         };
-        match (self.read_card(known.clone()).await, known) {
+        let read = tokio::time::timeout(CARD, self.read_card(known.clone())).await;
+        let slow = |_elapsed| {
+            Err(Trouble::Egress(EgressError::Silent {
+                origin: self.url.origin().ascii_serialization(),
+                waited: CARD,
+            }))
+        };
+        match (read.unwrap_or_else(slow), known) {
             (Err(trouble), Some((interface, _))) if trouble.may_pass() => Ok(interface),
             (read, _) => read,
         }
@@ -166,6 +178,7 @@ pub(super) struct Link {
     client: Client,
     pub(super) interface: Arc<Interface>,
     headers: Vec<(&'static str, HeaderValue)>,
+    secrets: Secrets,
 }
 
 impl Link {
@@ -183,6 +196,7 @@ impl Link {
             client: server.client.clone(),
             interface,
             headers: headers.into_iter().filter_map(value).collect(),
+            secrets: server.secrets.clone(),
         })
     }
 
@@ -190,11 +204,19 @@ impl Link {
     pub(super) async fn ask(&self, ask: Ask<'_>) -> Result<StreamResponse, Trouble> {
         let answer = self.send(ask, "application/json").await?;
         let body = answer.bytes().await?;
-        Ok(dialect::read(
-            self.interface.dialect,
-            &body,
-            !matches!(ask, Ask::Send { .. }),
-        )?)
+        self.read(&body, !matches!(ask, Ask::Send { .. }))
+    }
+
+    /// What an answer says, without our credentials.
+    fn read(&self, body: &[u8], task: bool) -> Result<StreamResponse, Trouble> {
+        dialect::read(self.interface.dialect, body, task).map_err(|fault| self.shown(fault).into())
+    }
+
+    fn shown(&self, fault: Fault) -> Fault {
+        match fault {
+            Fault::Refused(text) => Fault::Refused(self.secrets.shown(&text)),
+            Fault::NotFound | Fault::Malformed(_) => fault,
+        }
     }
 
     /// Asks for events.
@@ -208,11 +230,11 @@ impl Link {
             return Ok(Events::Open(Box::new(Stream {
                 answer,
                 parser,
-                dialect: self.interface.dialect,
+                link: self.clone(),
             })));
         }
         // The error of a server that refuses, or the answer of one that does not stream this time.
-        let event = dialect::read(self.interface.dialect, &answer.bytes().await?, false)?;
+        let event = self.read(&answer.bytes().await?, false)?;
         Ok(Events::One(Some(Box::new(event))))
     }
 
@@ -243,6 +265,7 @@ impl Link {
         } else {
             None
         };
+        let fault = fault.map(|fault| self.shown(fault));
         Err(fault.map_or(Trouble::Status(status.as_u16()), Trouble::Fault))
     }
 }
@@ -275,7 +298,7 @@ pub(super) enum Events {
 pub(super) struct Stream {
     answer: Answer,
     parser: Parser,
-    dialect: Dialect,
+    link: Link,
 }
 
 impl Events {
@@ -288,7 +311,7 @@ impl Events {
         loop {
             match stream.parser.frame() {
                 Some(Frame::Event { data, .. }) => {
-                    return Ok(Some(dialect::read(stream.dialect, data.as_bytes(), false)?));
+                    return Ok(Some(stream.link.read(data.as_bytes(), false)?));
                 }
                 Some(Frame::Comment | Frame::Retry(_)) => {}
                 None => {

@@ -44,7 +44,9 @@ pub(super) struct End {
 pub(super) struct Relay {
     /// The id of our message: what the agent says after it belongs to the turn.
     asked: String,
-    messages: Vec<(String, Vec<Part>)>,
+    messages: Vec<Vec<Part>>,
+    /// Which of them has which id of the server's.
+    numbers: HashMap<String, usize>,
     artifacts: HashMap<String, Vec<Part>>,
 }
 
@@ -57,6 +59,7 @@ impl Relay {
         Self {
             asked,
             messages: Vec::new(),
+            numbers: HashMap::new(),
             artifacts: artifacts.collect(),
         }
     }
@@ -84,14 +87,16 @@ impl Relay {
             }
             StreamResponse::ArtifactUpdate(update) => {
                 let append = update.append.unwrap_or_default();
-                let mut known = if append {
-                    self.artifacts.remove(&update.artifact.artifact_id).unwrap_or_default()
-                } else {
-                    Vec::new()
-                };
-                known.extend(update.artifact.parts.clone());
-                self.artifacts
-                    .insert(update.artifact.artifact_id.clone(), joined(known));
+                let (id, parts) = (&update.artifact.artifact_id, &update.artifact.parts);
+                if !append {
+                    self.artifacts.remove(id);
+                }
+                if !parts.is_empty() {
+                    let known = self.artifacts.entry(id.clone()).or_default();
+                    for part in parts {
+                        join(known, part.clone());
+                    }
+                }
                 let say = Say::Artifact {
                     artifact: update.artifact,
                     append,
@@ -131,17 +136,24 @@ impl Relay {
         (say, end)
     }
 
-    /// A message, or more of one.
+    /// A message, or more of one. One that says nothing is none.
     fn added(&mut self, message: Message) -> (usize, Vec<Part>) {
+        if message.parts.is_empty() {
+            return (0, Vec::new());
+        }
         let (number, known) = self.known(message.message_id);
-        known.extend(message.parts.clone());
-        *known = joined(std::mem::take(known));
+        for part in &message.parts {
+            join(known, part.clone());
+        }
         (number, message.parts)
     }
 
     /// What of a whole message is new.
     fn compared(&mut self, message: Message) -> Option<(usize, Vec<Part>)> {
         let whole = joined(message.parts);
+        if whole.is_empty() {
+            return None;
+        }
         let (number, known) = self.known(message.message_id);
         let rest = rest(known, &whole)?;
         *known = whole;
@@ -149,16 +161,13 @@ impl Relay {
     }
 
     fn known(&mut self, id: String) -> (usize, &mut Vec<Part>) {
-        let number = self
-            .messages
-            .iter()
-            .position(|(known, _)| *known == id)
-            .unwrap_or_else(|| {
-                self.messages.push((id, Vec::new()));
-                self.messages.len() - 1
-            });
+        let next = self.messages.len();
+        let number = *self.numbers.entry(id).or_insert(next);
+        if number == next {
+            self.messages.push(Vec::new());
+        }
         #[expect(clippy::indexing_slicing, reason = "the place of one that is there")]
-        (number, &mut self.messages[number].1)
+        (number, &mut self.messages[number])
     }
 
     /// What of a whole artifact is new: its rest, or all of it when what was said is not its beginning.
@@ -223,31 +232,23 @@ fn rest(known: &[Part], whole: &[Part]) -> Option<Vec<Part>> {
 
 /// Texts one after the other are one text, however they were cut.
 fn joined(parts: Vec<Part>) -> Vec<Part> {
-    let mut all: Vec<Part> = Vec::new();
+    let mut all = Vec::new();
     for part in parts {
-        let plain = |part: &Part| Part {
-            content: PartContent::Text(String::new()),
-            ..part.clone()
-        };
-        if let (
-            Some(Part {
-                content: PartContent::Text(before),
-                ..
-            }),
-            PartContent::Text(more),
-        ) = (all.last().cloned(), &part.content)
-            && all.last().map(plain) == Some(plain(&part))
-        {
-            all.pop();
-            all.push(Part {
-                content: PartContent::Text(before + more),
-                ..part
-            });
-        } else {
-            all.push(part);
-        }
+        join(&mut all, part);
     }
     all
+}
+
+/// Adds a part to what was said, a text to the text before it.
+fn join(all: &mut Vec<Part>, part: Part) {
+    let alike = |last: &Part| {
+        last.filename == part.filename && last.media_type == part.media_type && last.metadata == part.metadata
+    };
+    let before = all.last_mut().filter(|last| alike(last)).map(|last| &mut last.content);
+    match (before, part.content) {
+        (Some(PartContent::Text(before)), PartContent::Text(more)) => before.push_str(&more),
+        (_, content) => all.push(Part { content, ..part }),
+    }
 }
 
 fn own(metadata: Option<Metadata>) -> Option<Metadata> {

@@ -8,8 +8,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::conversation::LONGEST;
-use super::trouble::{Secrets, Trouble, words};
+use super::trouble::{Trouble, words};
 use crate::agent::Metadata;
+use crate::agent::secrets::Secrets;
 
 /// The member of the turn's facts that holds what is known of an answer beside its text.
 pub(super) const MODEL: &str = "model";

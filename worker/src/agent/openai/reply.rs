@@ -11,8 +11,9 @@ use tokio::time::Instant;
 use super::Unanswered;
 use super::answer::{Answer, Finished};
 use super::metrics::ModelMetrics;
-use super::trouble::{Secrets, Trouble, retry_after};
+use super::trouble::{Trouble, retry_after};
 use super::voice::Voice;
+use crate::agent::secrets::Secrets;
 
 /// Most bytes of one event of a stream.
 const LARGEST_EVENT: usize = 1 << 20;
@@ -78,8 +79,8 @@ impl Reading<'_> {
                 }
             };
             let Some(piece) = piece else { break };
-            let unreadable = || Trouble::passing("invalid", "The model's server sent an event that never ends.");
-            parser.feed(&piece).map_err(|_too_large| unreadable())?;
+            let endless = || Trouble::too_much("The model's server sent an event of more than 1 MiB.".to_owned());
+            parser.feed(&piece).map_err(|_too_large| endless())?;
             let mut text = String::new();
             while let Some(frame) = parser.frame() {
                 if let Frame::Event { data, .. } = frame {

@@ -5,14 +5,10 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use relevo_shared::platform::config::Secret;
 use relevo_shared::platform::egress::EgressError;
 use serde_json::Value;
 
-/// How much of a server's own words is shown.
-const LONGEST: usize = 1000;
-/// Shorter ones would strike out half the language.
-const SHORTEST_SECRET: usize = 4;
+use crate::agent::secrets::Secrets;
 
 /// What may follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,6 +73,7 @@ impl Trouble {
             EgressError::Broken { .. } => Self::passing("broken", text),
             EgressError::Silent { .. } => Self::passing("silent", text),
             EgressError::Refused(_) | EgressError::Redirect { .. } => Self::lasting("refused", text),
+            EgressError::Untrusted { .. } => Self::lasting("certificate", text),
             EgressError::TooLarge { .. } => Self::too_much(text),
         }
     }
@@ -144,34 +141,10 @@ pub(super) fn retry_after(header: &str, now_ms: u64) -> Option<Duration> {
     Some(at.duration_since(now).unwrap_or_default())
 }
 
-/// The agent's credentials, so that they can be struck out.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Secrets(Vec<Secret>);
-
-impl Secrets {
-    pub(super) fn new(secrets: impl IntoIterator<Item = Secret>) -> Self {
-        let long = |secret: &Secret| secret.expose().len() >= SHORTEST_SECRET;
-        Self(secrets.into_iter().filter(long).collect())
-    }
-
-    /// A server's words as they may be shown.
-    fn shown(&self, words: &str) -> String {
-        let strike = |words: String, secret: &Secret| words.replace(secret.expose(), "***");
-        let words = self.0.iter().fold(words.trim().to_owned(), strike);
-        let mut shown: String = words
-            .chars()
-            .take(LONGEST)
-            .map(|c| if c.is_control() { ' ' } else { c })
-            .collect();
-        if words.chars().nth(LONGEST).is_some() {
-            shown.push('…');
-        }
-        shown
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use relevo_shared::platform::config::Secret;
+
     use super::*;
 
     fn of(status: u16, body: &str) -> Trouble {

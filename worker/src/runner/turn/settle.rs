@@ -86,8 +86,8 @@ impl TurnRun {
                     CrashPolicy::Restart => self.give_back(Why::Crash).await,
                 }
             }
-            Attempt::OverLimit => self.end(Close::failed(FailReason::OutputLimit)).await,
-            Attempt::Overdue => self.end(Close::failed(FailReason::DeadlineExceeded)).await,
+            Attempt::OverLimit => self.cut_off(FailReason::OutputLimit).await,
+            Attempt::Overdue => self.cut_off(FailReason::DeadlineExceeded).await,
             Attempt::Canceled => {
                 self.draft.drop_waiting();
                 let close = Close {
@@ -101,6 +101,7 @@ impl TurnRun {
                 LOST
             }
             Attempt::Crashed => self.give_back(Why::Crash).await,
+            Attempt::Stopped(stopped) => self.give_back(Why::Stopped(stopped)).await,
             Attempt::Unsure | Attempt::Diverged => self.give_back(Why::HandOver(FailReason::RedisUnavailable)).await,
             Attempt::NoArtifacts => self.give_back(Why::HandOver(FailReason::ArtifactsUnavailable)).await,
             Attempt::Draining => {
@@ -109,6 +110,15 @@ impl TurnRun {
                 self.give_back(Why::HandOver(FailReason::WorkerDrained)).await
             }
         }
+    }
+
+    /// FAILED, with what the agent says about how it stopped.
+    async fn cut_off(&mut self, reason: FailReason) -> &'static str {
+        let close = Close {
+            metadata: self.stopped.take(),
+            ..Close::failed(reason)
+        };
+        self.end(close).await
     }
 
     /// The last words as clients may see them. A message without parts is none.
