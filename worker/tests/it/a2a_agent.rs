@@ -1,137 +1,14 @@
 //! An A2A server behind a worker: whatever it does, our client sees one honest stream.
 
 use a2a::{Part, StreamResponse, TaskState};
-use relevo_shared::domain::record::{CrashPolicy, TurnRecord};
-use relevo_shared::ids::Nonce;
-use relevo_shared::store::StoredTask;
-use relevo_testkit::{Reply, Scripted};
-use serde_json::{Value, json};
+use relevo_shared::domain::record::CrashPolicy;
+use relevo_testkit::Reply;
+use serde_json::json;
 
+use crate::a2a_scene::{
+    Scene, artifact, artifact_text, body, events, fault, message, ok, reason, result, status, task,
+};
 use crate::fixture::{RunningWorker, World, answer};
-
-const HERE: [u8; 4] = [127, 0, 0, 1];
-
-/// A card whose interfaces are where the card is.
-fn card(port_of: &str, streaming: bool) -> Reply {
-    let interface = json!([{ "url": port_of, "protocolBinding": "JSONRPC", "protocolVersion": "1.0" }]);
-    ok(&json!({ "name": "x", "capabilities": { "streaming": streaming }, "supportedInterfaces": interface }))
-}
-
-fn ok(body: &Value) -> Reply {
-    Reply::answer("200 OK", "content-type: application/json\r\n", &body.to_string())
-}
-
-fn result(body: &Value) -> Reply {
-    ok(&json!({ "jsonrpc": "2.0", "id": 1, "result": body }))
-}
-
-fn fault(code: i32, message: &str) -> Reply {
-    ok(&json!({ "jsonrpc": "2.0", "id": 1, "error": { "code": code, "message": message } }))
-}
-
-fn events(events: &[Value]) -> Vec<u8> {
-    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
-    let line = |event: &Value| format!("data: {}\n\n", json!({ "jsonrpc": "2.0", "id": 1, "result": event }));
-    let lines: String = events.iter().map(line).collect();
-    format!("{head}{lines}").into_bytes()
-}
-
-fn message(id: &str, text: &str) -> Value {
-    json!({ "messageId": id, "role": "ROLE_AGENT", "parts": [{ "text": text }] })
-}
-
-fn task(state: &str, last: Option<Value>, artifacts: &Value) -> Value {
-    let mut status = json!({ "state": state });
-    if let Some(last) = last {
-        status["message"] = last;
-    }
-    json!({ "id": "up-1", "contextId": "up-c", "status": status, "artifacts": artifacts })
-}
-
-fn status(state: &str, last: Option<Value>) -> Value {
-    let whole = task(state, last, &json!([]));
-    json!({ "statusUpdate": { "taskId": "up-1", "contextId": "up-c", "status": whole["status"] } })
-}
-
-fn artifact(text: &str, append: bool) -> Value {
-    json!({ "artifactUpdate": { "taskId": "up-1", "contextId": "up-c", "append": append,
-        "artifact": { "artifactId": "file", "parts": [{ "text": text }] } } })
-}
-
-struct Scene {
-    world: World,
-    server: Scripted,
-    worker: RunningWorker,
-}
-
-impl Scene {
-    /// A worker whose agent is a server that first gives its card and then says this.
-    async fn new(streaming: bool, script: Vec<Reply>, more: &str) -> Self {
-        // The card names the server by another name of this machine; the port is not known before it is there.
-        Self::with_card(card("http://localhost:PORT/", streaming), script, more).await
-    }
-
-    async fn with_card(card: Reply, script: Vec<Reply>, more: &str) -> Self {
-        let server = Scripted::start_with(HERE, |port| {
-            let Reply::Bytes(bytes) = &card else {
-                panic!("a card is an answer")
-            };
-            let text = String::from_utf8(bytes.clone()).unwrap();
-            let body = text
-                .split_once("\r\n\r\n")
-                .unwrap()
-                .1
-                .replace("PORT", &port.to_string());
-            [Reply::answer("200 OK", "content-type: application/json\r\n", &body)]
-                .into_iter()
-                .chain(script)
-                .collect()
-        });
-        let world = World::start().await;
-        let table = format!(
-            "[a]\nkind = \"a2a\"\nurl = {:?}\nbearer = \"hunter2\"\n{more}\n",
-            server.url("/")
-        );
-        let worker = RunningWorker::start_with(&world.redis.url(), &[], &table).await;
-        Self { world, server, worker }
-    }
-
-    async fn ends(&self, text: &str, policy: CrashPolicy) -> (TurnRecord, StoredTask) {
-        let turn = self.world.ask("c-1", text, policy).await;
-        let stored = self.world.until_over(turn.task).await;
-        (turn, stored)
-    }
-
-    /// The methods that the server was asked for, the card's apart.
-    fn asked(&self) -> Vec<String> {
-        let method = |request: &String| body(request)["method"].as_str().unwrap_or("?").to_owned();
-        self.server.heard().iter().skip(1).map(method).collect()
-    }
-
-    async fn cancel(&self, turn: &TurnRecord) -> StoredTask {
-        let (context, partition) = self.world.store.place(&turn.scope(), &turn.context_id);
-        let canceled = self
-            .world
-            .store
-            .request_cancel(partition, &context, turn.turn, Nonce(7))
-            .await;
-        canceled.unwrap();
-        self.world.until_over(turn.task).await
-    }
-}
-
-fn body(request: &str) -> Value {
-    serde_json::from_str(request.split_once("\r\n\r\n").unwrap().1).unwrap_or_default()
-}
-
-fn artifact_text(stored: &StoredTask) -> String {
-    let parts = stored.folded.artifacts.iter().flat_map(|artifact| &artifact.parts);
-    parts.filter_map(Part::as_text).collect()
-}
-
-fn reason(stored: &StoredTask) -> Value {
-    stored.folded.metadata["urn:relevo:a2a:turn:v1"]["reason"].clone()
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_events_of_a_server_are_told_under_our_ids() {
@@ -423,7 +300,7 @@ async fn a_card_that_is_of_no_use_ends_the_turn() {
         ),
         (
             ok(&json!({})),
-            "has an agent card that is of no use: it lists no JSONRPC or HTTP+JSON interface of version 1, and no JSONRPC one of 0.3",
+            "has an agent card that is of no use: it offers nothing; spoken are JSONRPC and HTTP+JSON of version 1, and JSONRPC of 0.3",
         ),
         (ok(&large), "gave an answer of more than 1048576 bytes"),
     ] {

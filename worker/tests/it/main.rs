@@ -9,6 +9,10 @@
 #![allow(missing_docs, unreachable_pub, reason = "test code")]
 
 mod a2a_agent;
+mod a2a_crash;
+mod a2a_hostile;
+mod a2a_scene;
+mod a2a_upstream;
 mod agents;
 mod artifacts;
 mod fixture;
@@ -24,4 +28,5 @@ mod profiles;
 mod retention;
 mod suspended;
 mod turns;
+mod upstream_tls;
 mod waiting;

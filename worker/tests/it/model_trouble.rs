@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use a2a::TaskState;
+use a2a::{Message, Part, Role, TaskState};
 use relevo_shared::domain::record::{CrashPolicy, TurnRecord};
 use relevo_shared::ids::Nonce;
 use relevo_shared::store::{Asked, StoredTask};
@@ -108,6 +108,46 @@ async fn a_server_that_is_busy_for_too_long_ends_the_turn() {
     );
     assert_eq!(model.asked().len(), 4);
     assert!(worker.metric("relevo_worker_turns_total", Some("crashed")) > 1.0);
+}
+
+/// Asks in a turn that stops being worth it after so many ms.
+async fn ask_until(world: &World, context: &str, ms: u64) -> (TurnRecord, StoredTask) {
+    let message = Message::new(Role::User, vec![Part::text("hello")]);
+    let mut record = world.record(context, "a", CrashPolicy::Fail, message).await;
+    record.deadline = Some(record.submitted + ms);
+    let turn = world.submit(record).await;
+    let stored = world.until_over(turn.task).await;
+    (turn, stored)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_does_not_wait_for_what_would_come_after_its_deadline() {
+    let world = World::start().await;
+    let model = ChatModel::start(|_, _| busy("429 Too Many Requests", "retry-after: 500\r\n"));
+    let _worker = start(&world, &model, "retry_for = \"10m\"").await;
+    let (turn, stored) = ask_until(&world, "c-1", 400_000).await;
+    assert_eq!(failed(&stored), "The model's server is busy (HTTP 429): slow down.");
+    assert!(stored.updated < turn.deadline.unwrap(), "it ends at once");
+    assert_eq!(model.asked().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_deadline_of_a_turn_ends_every_wait() {
+    let world = World::start().await;
+    let model = ChatModel::start(|n, _| match n {
+        0 => vec![Act::Hang],
+        _ => vec![head(), delta("and then"), Act::Hang],
+    });
+    let _worker = start(&world, &model, "idle_timeout = \"1h\"").await;
+    for n in 1..=2 {
+        let (_, stored) = ask_until(&world, "c-1", 1_000).await;
+        let reason = &stored.folded.metadata["urn:relevo:a2a:turn:v1"]["reason"];
+        assert_eq!(
+            (stored.state.clone(), reason.as_str()),
+            (TaskState::Failed, Some("deadline_exceeded"))
+        );
+        until_gone(&model, n).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -319,4 +359,51 @@ async fn a_server_that_is_not_there_is_waited_for_and_named_to_nobody() {
         (TaskState::Completed, "back")
     );
     assert_eq!(model.asked().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn too_much_at_once_ends_the_turn_and_the_connection() {
+    let world = World::start().await;
+    let model = ChatModel::start(|n, _| match n {
+        0 => vec![head(), delta(&"x".repeat(10 << 20)), Act::Hang],
+        1 => vec![head(), piece(&format!("data: {}", "x".repeat(2 << 20))), Act::Hang],
+        _ => {
+            let mut acts = vec![head()];
+            acts.extend(std::iter::repeat_n(delta(&"x".repeat(1 << 10)), 600));
+            acts.push(Act::Hang);
+            acts
+        }
+    });
+    let _worker = start(&world, &model, "").await;
+    for n in 1..=3 {
+        // Whatever the policy: it would be as much again.
+        let stored = ask(&world, "c-1", CrashPolicy::Restart).await;
+        let reason = &stored.folded.metadata["urn:relevo:a2a:turn:v1"]["reason"];
+        assert_eq!(
+            (stored.state.clone(), reason.as_str()),
+            (TaskState::Failed, Some("output_limit"))
+        );
+        until_gone(&model, n).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_of_next_to_nothing_is_an_answer() {
+    let world = World::start().await;
+    let model = ChatModel::start(|_, _| {
+        let mut acts = vec![head()];
+        let nothing = ": still here\n\ndata: {\"choices\":[{\"index\":0,\"delta\":{}}]}\n\ndata: {}\n\n";
+        acts.extend(std::iter::repeat_n(piece(&nothing.repeat(100)), 200));
+        acts.extend(says(&["at", " last"]).into_iter().skip(1));
+        acts
+    });
+    let _worker = start(&world, &model, "").await;
+    let turn = world.ask("c-1", "hello", CrashPolicy::Fail).await;
+    let stored = world.until_over(turn.task).await;
+    assert_eq!(
+        (stored.state.clone(), answer(&stored).as_str()),
+        (TaskState::Completed, "at last")
+    );
+    let journal = world.journal(turn.task).await;
+    assert!(journal.len() < 10, "{}", journal.len());
 }

@@ -1,4 +1,4 @@
-"""A server of the Python SDK behind Relevo: our client sees one honest stream, whatever happens to the server."""
+"""A server of the Python SDK behind Relevo: our client sees one honest stream, whatever happens to the server and to our workers."""
 
 import json
 import os
@@ -15,6 +15,12 @@ import pytest
 BIN = Path(os.environ["SDK_BIN"])
 HERE = Path(__file__).parent
 TURN = "urn:relevo:a2a:turn:v1"
+# The servers, as they are started.
+SERVERS = {
+    "JSONRPC": (sys.executable, "-B", HERE / "server.py", "{port}", "{folder}", "JSONRPC"),
+    "HTTP+JSON": (sys.executable, "-B", HERE / "server.py", "{port}", "{folder}", "HTTP+JSON"),
+    "JSONRPC 0.3": (os.environ["SDK_PYTHON03"], "-B", HERE / "server03.py", "{port}", "{folder}"),
+}
 
 
 def until(what, condition):
@@ -33,40 +39,52 @@ def accepts(port):
 
 
 class Cluster:
-    """A gateway and a worker whose agent is a server of the SDK."""
+    """A gateway and workers whose agent is a server of the SDK."""
 
-    def __init__(self, folder):
-        self.folder, self.running = folder, []
-        self.mark = folder / "canceled"
+    def __init__(self, folder, kind, policy="restart"):
+        self.folder, self.kind, self.running = folder, kind, []
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
         config = folder / "relevo.toml"
         config.write_text(
-            f'[agents.sdk]\nkind = "a2a"\nurl = "http://127.0.0.1:{self.port}"\npolicy = "restart"\n'
-            '[egress]\nbreaker_failures = 100\n'
+            f'[agents.sdk]\nkind = "a2a"\nurl = "http://127.0.0.1:{self.port}"\npolicy = "{policy}"\n'
+            '[egress]\nbreaker_failures = 100\n[lease]\nttl = "2s"\n'
         )
         redis = folder / "redis.sock"
         self.start("redis-server", "--port", "0", "--unixsocket", redis, "--save", "", "--dir", folder)
         until("redis", redis.exists)
         self.serve()
-        more = ("--redis", f"redis+unix://{redis}", "--config", config, "--admin-listen", "127.0.0.1:0")
-        for name, extra in (("gateway", ("--listen", "127.0.0.1:0")), ("worker", ())):
-            ready = folder / f"{name}.ready"
-            self.start(BIN / f"relevo-{name}", *more, "--ready-file", ready, *extra)
-            until(name, ready.exists)
-        listen = json.loads((folder / "gateway.ready").read_text())["listen"]
+        self.more = ("--redis", f"redis+unix://{redis}", "--config", config, "--admin-listen", "127.0.0.1:0")
+        ready, _ = self.member("gateway", "--listen", "127.0.0.1:0")
+        self.worker = self.member("worker")[1]
+        listen = json.loads(ready.read_text())["listen"]
         self.http = httpx.Client(base_url=f"http://{listen}", headers={"A2A-Version": "1.0"}, timeout=60)
 
     def start(self, *command):
         log = (self.folder / "log").open("ab")
-        process = subprocess.Popen([str(word) for word in command], stdout=log, stderr=log)
+        # Gone with this process, however that ends.
+        words = ["setpriv", "--pdeathsig", "KILL", "--", *(str(word) for word in command)]
+        process = subprocess.Popen(words, stdout=log, stderr=log)
         self.running.append(process)
         return process
 
+    def member(self, name, *more):
+        ready = self.folder / f"{name}-{len(self.running)}.ready"
+        process = self.start(BIN / f"relevo-{name}", *self.more, "--ready-file", ready, *more)
+        until(name, ready.exists)
+        return ready, process
+
     def serve(self):
-        self.server = self.start(sys.executable, "-B", HERE / "server.py", self.port, self.mark)
+        words = [str(word).format(port=self.port, folder=self.folder) for word in SERVERS[self.kind]]
+        self.server = self.start(*words)
         until("the server", lambda: accepts(self.port))
+
+    def file(self, name):
+        return self.folder / name
+
+    def runs(self):
+        return len(self.file("runs").read_text().splitlines())
 
     def stream(self, text):
         message = {"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": text}]}
@@ -84,9 +102,9 @@ class Cluster:
             process.wait()
 
 
-@pytest.fixture
-def cluster(tmp_path):
-    cluster = Cluster(tmp_path)
+@pytest.fixture(params=SERVERS)
+def cluster(request, tmp_path):
+    cluster = Cluster(tmp_path, request.param)
     yield cluster
     cluster.stop()
 
@@ -98,6 +116,14 @@ def text_of(task):
 def pieces(event):
     update = event.get("artifactUpdate")
     return "".join(part["text"] for part in update["artifact"]["parts"]) if update else ""
+
+
+def is_boundary(event):
+    return "boundary" in json.dumps(event.get("statusUpdate", {}).get("metadata", {}))
+
+
+def task_of(event):
+    return event.get("task", {}).get("id") or event.get("statusUpdate", {}).get("taskId")
 
 
 WHOLE = "".join(f"{n} " for n in range(10))
@@ -115,8 +141,7 @@ def test_its_stream_is_ours(cluster):
 def test_killed_in_the_middle_and_started_again(cluster):
     said, killed = "", False
     for event in cluster.stream("hello"):
-        update = event.get("statusUpdate", {})
-        if "boundary" in json.dumps(update.get("metadata", {})):
+        if is_boundary(event):
             # What came before is void.
             said = ""
         said += pieces(event)
@@ -125,11 +150,36 @@ def test_killed_in_the_middle_and_started_again(cluster):
             cluster.server.send_signal(signal.SIGKILL)
             cluster.server.wait()
             cluster.serve()
-        task = event.get("task", {}).get("id") or update.get("taskId")
+        task = task_of(event)
     stored = cluster.task(task)
     assert killed
     assert stored["status"]["state"] == "TASK_STATE_COMPLETED", stored
     assert said == text_of(stored) == WHOLE
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+def test_a_worker_is_lost_in_the_middle(cluster, how):
+    first, said, boundaries = cluster.worker, "", 0
+    for event in cluster.stream("pause"):
+        if is_boundary(event):
+            said, boundaries = "", boundaries + 1
+        said += pieces(event)
+        if "4 " in said and boundaries:
+            cluster.file("go").touch()
+        elif "4 " in said and cluster.worker is first:
+            first.send_signal(how)
+            cluster.worker = cluster.member("worker")[1]
+        task = task_of(event)
+    stored = cluster.task(task)
+    assert stored["status"]["state"] == "TASK_STATE_COMPLETED", stored
+    assert stored["status"]["message"]["parts"] == [{"text": "you said pause"}]
+    assert (said, text_of(stored), boundaries) == (WHOLE, WHOLE, 1)
+    # What was stopped wakes, and does nothing that anybody would see.
+    first.send_signal(signal.SIGCONT)
+    first.terminate()
+    first.wait(60)
+    assert cluster.task(task) == stored
+    assert cluster.runs() == 1
 
 
 def test_a_cancel_reaches_it(cluster):
@@ -141,4 +191,24 @@ def test_a_cancel_reaches_it(cluster):
     canceled = cluster.http.post(f"/tasks/{task}:cancel", json={}).json()
     assert canceled["status"]["state"] == "TASK_STATE_CANCELED", canceled
     assert canceled["metadata"][TURN]["stopped"] == "acknowledged"
-    assert cluster.mark.exists()
+    assert cluster.file("canceled").exists()
+
+
+def test_what_must_not_run_twice_is_canceled_when_its_worker_is_lost(tmp_path):
+    cluster = Cluster(tmp_path, "JSONRPC", policy="fail")
+    try:
+        lost = False
+        for event in cluster.stream("wait"):
+            if pieces(event) and not lost:
+                lost = True
+                cluster.worker.kill()
+                cluster.member("worker")
+            task = task_of(event)
+        stored = cluster.task(task)
+        facts = stored["metadata"][TURN]
+        assert (stored["status"]["state"], facts["reason"]) == ("TASK_STATE_FAILED", "attempts_exhausted"), stored
+        assert (facts["stopped"], text_of(stored)) == ("acknowledged", "waiting")
+        assert cluster.file("canceled").exists()
+        assert cluster.runs() == 1
+    finally:
+        cluster.stop()
