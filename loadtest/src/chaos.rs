@@ -4,6 +4,7 @@
 //! Nothing here starts a process, reads a clock or speaks to anyone: the same seed gives the same schedule, the same
 //! history the same verdict.
 
+pub mod cancel;
 pub mod history;
 pub mod left;
 pub mod page;

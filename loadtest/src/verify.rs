@@ -332,13 +332,7 @@ pub fn check_task(task: &Task, context: &str, turns: &[Expect]) -> Vec<Violation
         ));
     }
     let messages: Vec<&Message> = task.history.iter().flatten().chain(&task.status.message).collect();
-    let said = agents(messages.iter().copied()).flat_map(|message| &message.parts);
-    let made = task
-        .artifacts
-        .iter()
-        .flatten()
-        .flat_map(|artifact: &Artifact| &artifact.parts);
-    let texts: Vec<String> = said.chain(made).filter_map(text_of).collect();
+    let texts = texts_of_agent(task);
     for mark in texts.iter().flat_map(|text| marks(text)) {
         if !turns.iter().any(|turn| turn.nonce == mark.nonce) {
             found.push(Violation::new(
@@ -382,6 +376,18 @@ pub fn check_task(task: &Task, context: &str, turns: &[Expect]) -> Vec<Violation
         violation.detail = format!("{} (task {})", violation.detail, task.id);
     }
     found
+}
+
+/// Every text of the agent that a task holds, in the order of the task.
+pub fn texts_of_agent(task: &Task) -> Vec<String> {
+    let messages = task.history.iter().flatten().chain(&task.status.message);
+    let said = agents(messages).flat_map(|message| &message.parts);
+    let made = task
+        .artifacts
+        .iter()
+        .flatten()
+        .flat_map(|artifact: &Artifact| &artifact.parts);
+    said.chain(made).filter_map(text_of).collect()
 }
 
 /// Whether a turn is over when its task is in this state.

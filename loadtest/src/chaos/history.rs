@@ -6,6 +6,7 @@ use std::fmt;
 
 use a2a::TaskState;
 
+use super::cancel::{self, Cancel, Said};
 use crate::verify::is_end;
 
 /// A promise of the product.
@@ -67,7 +68,9 @@ impl Promise {
             Self::Task => "a task holds what its turns said, once",
             Self::Ended => "every accepted turn reaches a visible end that can be explained",
             Self::Absorbs => "a terminal state never changes, and nothing follows it",
-            Self::Cancel => "an acknowledged cancel leads to CANCELED or to an honest earlier end",
+            Self::Cancel => {
+                "an acknowledged cancel leads to CANCELED or to an honest earlier end, and nothing is said after it"
+            }
             Self::Once => "keyed sends make one turn, at-most-once agents run once",
             Self::Replay => "any gateway replays a stream from any of its places",
             Self::Keys => "nothing is left in Redis of what is over",
@@ -110,21 +113,6 @@ pub enum Policy {
     Fail,
 }
 
-/// What became of a cancel.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Cancel {
-    /// Answered with the task CANCELED.
-    Canceled,
-    /// Acknowledged, and the turn still ran then.
-    Requested,
-    /// Answered with the end that was first.
-    Ended(TaskState),
-    /// Refused: the task had ended, perhaps by an earlier try of this cancel whose answer was lost.
-    TooLate,
-    /// No answer came: it may have had its effect or not.
-    Unknown,
-}
-
 /// How a turn ended, as its client saw it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct End {
@@ -159,6 +147,8 @@ pub struct Turn {
     pub end: Option<End>,
     /// What became of its cancel, if one was sent.
     pub cancel: Option<Cancel>,
+    /// What its task held of it after its end, if somebody looked.
+    pub holds: Option<Said>,
     /// How often its stream was resumed.
     pub resumes: u64,
     /// How often its message was sent again.
@@ -198,22 +188,15 @@ pub fn judge_end(turn: &Turn) -> Vec<Breach> {
             vec![Breach::new(Promise::Ended, format!("{name}: no end was seen"))]
         };
     };
-    let mut found = Vec::new();
     let state = &end.state;
-    match &turn.cancel {
-        Some(Cancel::Canceled | Cancel::Requested) if *state != TaskState::Canceled => found.push(Breach::new(
-            Promise::Cancel,
-            format!(
-                "{name}: the cancel was answered {:?}, the end is {state:?}",
-                turn.cancel
-            ),
-        )),
-        Some(Cancel::Ended(told)) if told != state => found.push(Breach::new(
-            Promise::Cancel,
-            format!("{name}: the cancel was answered with the end {told:?}, the end is {state:?}"),
-        )),
-        _ => {}
-    }
+    let broken = turn
+        .cancel
+        .as_ref()
+        .map(|cancel| cancel::broken(cancel, state, turn.holds.as_ref()));
+    let broken = broken.into_iter().flatten();
+    let mut found: Vec<Breach> = broken
+        .map(|how| Breach::new(Promise::Cancel, format!("{name}: {how}")))
+        .collect();
     let reason = end.reason.as_deref().unwrap_or_default();
     let explained = match state {
         state if *state == turn.wanted => true,

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
+use super::cancel::Cancel;
 use super::history::{Breach, Promise, Turn};
 use super::schedule::Kind;
 use super::series::{Bucket, Course, Recovery, Summary, buckets, quantile, recoveries, summaries, usual};
@@ -15,9 +16,10 @@ use super::{count, real};
 const STRETCHES: u64 = 240;
 
 /// What colours mean.
-const LEGEND: [(Kind, &str); 6] = [
+const LEGEND: [(Kind, &str); 7] = [
     (Kind::KillRedis, "killed"),
     (Kind::StopRedis, "stopped"),
+    (Kind::MuteRedis, "muted"),
     (Kind::RollWorker, "rolled"),
     (Kind::CutRedis, "cut off"),
     (Kind::DelayRedis, "delayed"),
@@ -92,6 +94,10 @@ impl Report {
                 number(&|turn| turn.unknown),
             ),
             ("cancels", number(&|turn| turn.cancel.is_some())),
+            (
+                "cancels acknowledged while the turn ran",
+                number(&|turn| matches!(turn.cancel, Some(Cancel::Requested(_)))),
+            ),
             ("streams that were resumed", number(&|turn| turn.resumes > 0)),
             ("resumes", turns.iter().map(|turn| turn.resumes).sum()),
             (

@@ -36,6 +36,8 @@ pub enum Kind {
     StopWorker,
     /// SIGSTOP of redis-server, SIGCONT later.
     StopRedis,
+    /// Redis lets nobody publish or listen: neither doorbells nor cancels are told. Or only cancels are not.
+    MuteRedis,
     /// SIGTERM of a gateway while its replacement serves already.
     RollGateway,
     /// SIGTERM of a worker while its replacement works already.
@@ -56,13 +58,14 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::KillGateway,
         Self::KillWorker,
         Self::KillRedis,
         Self::StopGateway,
         Self::StopWorker,
         Self::StopRedis,
+        Self::MuteRedis,
         Self::RollGateway,
         Self::RollWorker,
         Self::CutRedis,
@@ -82,6 +85,7 @@ impl Kind {
             Self::StopGateway => "stop-gateway",
             Self::StopWorker => "stop-worker",
             Self::StopRedis => "stop-redis",
+            Self::MuteRedis => "mute-redis",
             Self::RollGateway => "roll-gateway",
             Self::RollWorker => "roll-worker",
             Self::CutRedis => "cut-redis",
@@ -106,7 +110,7 @@ impl Kind {
             // A roll lasts as long as it takes; this is the room that it gets.
             Self::RollGateway | Self::RollWorker => (3_000, 3_000),
             Self::CutRedis | Self::CutClient => (0, 0),
-            Self::DelayRedis | Self::DelayClient => (2_000, 4_000),
+            Self::DelayRedis | Self::DelayClient | Self::MuteRedis => (2_000, 4_000),
             Self::StopGateway | Self::HalfOpenClient => (500, 7_000),
             Self::StopWorker | Self::HalfOpenRedis => (500, 4_000),
         }
@@ -156,7 +160,8 @@ pub struct Fault {
     pub lasts: Duration,
     /// How late things come, for delays.
     pub late: Duration,
-    /// Whether a half-open connection is cut in the end; else what it held arrives after all.
+    /// Whether a half-open connection is cut in the end; else what it held arrives after all. Of a mute: whether doorbells are
+    /// told, and only cancels are not.
     pub cut: bool,
     /// Whether another fault shares its slot.
     pub paired: bool,
@@ -246,7 +251,7 @@ fn victim(random: &mut Random, kind: Kind, ground: &Ground) -> Victim {
     let worker = Victim::Worker(random.place(ground.workers));
     let coin = random.chance(60);
     match kind {
-        Kind::KillRedis | Kind::StopRedis => Victim::Redis,
+        Kind::KillRedis | Kind::StopRedis | Kind::MuteRedis => Victim::Redis,
         Kind::KillWorker | Kind::StopWorker | Kind::RollWorker => worker,
         Kind::CutRedis | Kind::DelayRedis | Kind::HalfOpenRedis if coin => worker,
         Kind::CutClient | Kind::DelayClient | Kind::HalfOpenClient if coin && ground.balanced => Victim::Entry,
@@ -296,7 +301,10 @@ mod tests {
                 match fault.victim {
                     Victim::Gateway(place) => assert!(place < 4),
                     Victim::Worker(place) => assert!(place < 3),
-                    Victim::Redis => assert!(matches!(fault.kind, Kind::KillRedis | Kind::StopRedis)),
+                    Victim::Redis => assert!(matches!(
+                        fault.kind,
+                        Kind::KillRedis | Kind::StopRedis | Kind::MuteRedis
+                    )),
                     Victim::Entry => assert!(fault.kind.as_str().ends_with("client")),
                 }
             }
@@ -307,9 +315,9 @@ mod tests {
     fn every_kind_comes_before_one_comes_again() {
         for seed in 0..50 {
             let kinds = plan(seed, &ground(600)).into_iter().map(|fault| fault.kind);
-            let first: BTreeSet<Kind> = kinds.take(18).collect();
+            let first: BTreeSet<Kind> = kinds.take(19).collect();
             // A second fault of a slot that does not fit is passed over.
-            assert!(first.len() >= 12, "seed {seed}: {first:?}");
+            assert!(first.len() >= 13, "seed {seed}: {first:?}");
         }
     }
 

@@ -24,14 +24,18 @@ const LOOK: Duration = Duration::from_millis(20);
 /// How soon a process that could not start is started again.
 const AGAIN: Duration = Duration::from_millis(200);
 
+/// How long half of the gateways wait for a canceled turn to stop, and the others: what a client is told then is what no writer may
+/// add to.
+const PATIENT: &str = "5s";
+const HASTY: &str = "1ms";
+
 /// Short leases, so that recoveries are seen; generous tries, so that no turn runs out of them by many faults.
-const SETTINGS: [(&str, &str); 9] = [
+const SETTINGS: [(&str, &str); 8] = [
     ("RELEVO_LEASE_TTL", "4s"),
     ("RELEVO_DRAIN_DELAY", "1s"),
     ("RELEVO_DRAIN_DEADLINE", "15s"),
     ("RELEVO_TURN_ATTEMPTS", "20"),
     ("RELEVO_TURN_HANDBACKS", "1000"),
-    ("RELEVO_CANCEL_WAIT", "5s"),
     ("RELEVO_GATEWAY_LISTEN", "127.0.0.1:0"),
     ("RELEVO_ADMIN_LISTEN", "127.0.0.1:0"),
     ("RELEVO_LOG_LEVEL", "info"),
@@ -70,6 +74,8 @@ pub struct Seat {
     pub name: String,
     program: &'static str,
     config: PathBuf,
+    /// How long a gateway waits for a turn to stop before it acknowledges a cancel.
+    cancel_wait: &'static str,
     /// The way to Redis.
     pub redis: FaultProxy,
     /// The way from clients, and from the load balancer's checks; workers have none.
@@ -103,6 +109,7 @@ impl Seat {
             name,
             program,
             config,
+            cancel_wait: PATIENT,
             redis: FaultProxy::start(redis.upstream()),
             front: front(),
             admin: front(),
@@ -148,13 +155,11 @@ impl Cluster {
                 Group::Demo => demo.clone(),
                 Group::Once => once.clone(),
             };
-            Seat::new(
-                format!("gateway-{place}"),
-                "relevo-gateway",
-                config,
-                &redis,
-                Some(&nowhere),
-            )
+            let name = format!("gateway-{place}");
+            Seat {
+                cancel_wait: if place / 2 % 2 == 0 { PATIENT } else { HASTY },
+                ..Seat::new(name, "relevo-gateway", config, &redis, Some(&nowhere))
+            }
         };
         let worker = |place| Seat::new(format!("worker-{place}"), "relevo-worker", demo.clone(), &redis, None);
         let mut cluster = Self {
@@ -209,6 +214,18 @@ impl Cluster {
         self.files.path().display().to_string()
     }
 
+    /// Nobody may publish or listen, or only doorbells are told. Who listens to what is forbidden now is disconnected.
+    pub fn mute(&self, cancels_only: bool) {
+        let mut words = vec!["ACL", "SETUSER", "default", "resetchannels"];
+        words.extend(cancels_only.then_some("&*:ch:*"));
+        self.redis.cli(&words);
+    }
+
+    /// Undoes [`Cluster::mute`].
+    pub fn unmute(&self) {
+        self.redis.cli(&["ACL", "SETUSER", "default", "allchannels"]);
+    }
+
     pub fn breach(&self, promise: Promise, detail: impl Into<String>) {
         self.breaches.lock().unwrap().push(Breach::new(promise, detail));
     }
@@ -232,6 +249,7 @@ impl Cluster {
             let args = ["--config", config.as_str(), "--redis", &url];
             let mut settings = SETTINGS.to_vec();
             settings.push(("RELEVO_WORKER_ID", &name));
+            settings.push(("RELEVO_CANCEL_WAIT", seat.cancel_wait));
             let life = Arc::new(Life {
                 process: Process::spawn_with_ready_file(binary(seat.program), &args, &settings),
                 name,

@@ -6,7 +6,8 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
 
 use a2a::{StreamResponse, Task, TaskState};
-use relevo_loadtest::chaos::history::{Breach, Cancel, End, Policy, Promise, Turn};
+use relevo_loadtest::chaos::cancel::{Cancel, Said};
+use relevo_loadtest::chaos::history::{Breach, End, Policy, Promise, Turn};
 use relevo_loadtest::chaos::random::Random;
 use relevo_loadtest::client::{CallError, EventStream, Outgoing, StreamEvent};
 use relevo_loadtest::expect::Expect;
@@ -96,6 +97,7 @@ pub async fn carry_out(shared: &Shared, mut random: Random, ask: &Ask) -> (Turn,
             ended: None,
             end: None,
             cancel: None,
+            holds: None,
             resumes: 0,
             resends: 0,
             restarts: 0,
@@ -122,7 +124,7 @@ pub async fn carry_out(shared: &Shared, mut random: Random, ask: &Ask) -> (Turn,
             over.send(true).ok();
             heard
         };
-        tokio::join!(follow, cancel(shared, canceling, ask.cancel, task, ended))
+        tokio::join!(follow, cancel(shared, canceling, ask, task, ended))
     };
     let outcome = timeout(LIMIT, both).await;
     let mut breaches = Vec::new();
@@ -143,19 +145,20 @@ pub async fn carry_out(shared: &Shared, mut random: Random, ask: &Ask) -> (Turn,
     } else if ask.cancel.is_some() {
         following.turn.cancel = Some(Cancel::Unknown);
     }
-    let turn = following.finish(&mut breaches);
+    let mut turn = following.finish(&mut breaches);
     if turn.end.is_some() {
-        breaches.extend(check(shared, ask, &turn, expect).await);
+        breaches.extend(check(shared, ask, &mut turn, expect).await);
     }
     (turn, breaches)
 }
 
 /// What the task is at another gateway, after its end.
-async fn check(shared: &Shared, ask: &Ask, turn: &Turn, expect: Expect) -> Vec<Breach> {
+async fn check(shared: &Shared, ask: &Ask, turn: &mut Turn, expect: Expect) -> Vec<Breach> {
     let id = turn.task.as_deref().unwrap();
     let Some(task) = shared.read_task(id).await else {
         return vec![Breach::new(Promise::Task, format!("task {id} cannot be read"))];
     };
+    turn.holds = Some(Said::of(&task, &ask.nonce));
     let end = turn.end.as_ref().unwrap();
     let early = turn.ended_early();
     let mut turns = ask.before.clone();
@@ -177,11 +180,11 @@ async fn check(shared: &Shared, ask: &Ask, turn: &Turn, expect: Expect) -> Vec<B
 async fn cancel(
     shared: &Shared,
     mut random: Random,
-    after: Option<Duration>,
+    ask: &Ask,
     mut task: watch::Receiver<Option<String>>,
     mut ended: watch::Receiver<bool>,
 ) -> Option<Result<Cancel, String>> {
-    let after = after?;
+    let after = ask.cancel?;
     let begun = async {
         let known = task.wait_for(Option::is_some).await.map(|task| task.clone());
         let Ok(task) = known else { return pending().await };
@@ -196,7 +199,7 @@ async fn cancel(
         let door = random.place(shared.gateways);
         let answer = timeout(PATIENT, shared.client.cancel(door, &task)).await;
         return Some(match answer {
-            Ok(Ok(task)) => answered(&task),
+            Ok(Ok(task)) => answered(&task, &ask.nonce),
             Ok(Err(CallError::Rpc(error))) if error.code == -32002 => Ok(Cancel::TooLate),
             Ok(Err(error)) if !passing(&error) => Err(format!("the cancel of task {task}: {error}")),
             Ok(Err(error)) => {
@@ -212,16 +215,17 @@ async fn cancel(
     }
 }
 
-fn answered(task: &Task) -> Result<Cancel, String> {
+fn answered(task: &Task, nonce: &str) -> Result<Cancel, String> {
+    let said = || Said::of(task, nonce);
     let state = &task.status.state;
     let facts = task.metadata.as_ref().and_then(|metadata| metadata.get(TURN));
     let requested = facts
         .and_then(|facts| facts.get("cancelRequested"))
         .and_then(Value::as_bool);
     match (state, requested) {
-        (TaskState::Canceled, _) => Ok(Cancel::Canceled),
+        (TaskState::Canceled, _) => Ok(Cancel::Canceled(said())),
         (state, _) if is_end(state) => Ok(Cancel::Ended(state.clone())),
-        (_, Some(true)) => Ok(Cancel::Requested),
+        (_, Some(true)) => Ok(Cancel::Requested(said())),
         _ => Err(format!("the cancel of task {} was answered {state:?}", task.id)),
     }
 }

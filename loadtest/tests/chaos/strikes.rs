@@ -69,6 +69,11 @@ async fn strike(cluster: &Cluster, begun: Instant, fault: Fault) -> u64 {
             last(fault).await;
             cluster.redis.cont();
         }
+        Kind::MuteRedis => {
+            block_in_place(|| cluster.mute(fault.cut));
+            last(fault).await;
+            block_in_place(|| cluster.unmute());
+        }
         Kind::RollGateway | Kind::RollWorker => {
             if let Some(old) = cluster.seat(seat.unwrap()).await {
                 cluster.end(&old).await;
