@@ -22,6 +22,11 @@ async fn finished(world: &World, text: &str, end: End) -> Vec<Frame> {
     frames
 }
 
+/// The key of a task's journal.
+fn journal_of(world: &World, task: &str) -> String {
+    world.redis.cli(&["KEYS", &format!("*ev:{task}")])
+}
+
 fn task_of(frame: &Frame) -> String {
     frame.cursor().split_once('.').unwrap().0.to_owned()
 }
@@ -206,17 +211,18 @@ async fn a_task_that_disappears_under_a_stream_ends_it_with_an_error() {
 }
 
 #[tokio::test]
-async fn a_journal_that_was_dropped_after_its_turn_is_no_gap_for_who_has_seen_all_of_it() {
+async fn a_journal_that_was_cut_after_its_turn_is_no_gap_for_who_has_seen_all_of_it() {
     let world = world(&[("stream.reread", "20ms")]).await;
     let client = world.gateway.client();
     let frames = finished(&world, "hi", End::InputRequired).await;
     let task = task_of(&frames[0]);
     let mut watcher = client.stream("SubscribeToTask", json!({ "id": task })).await;
     let snapshot = watcher.event().await;
-    let journal = world.redis.cli(&["KEYS", &format!("*ev:{task}")]);
-    world.redis.cli(&["DEL", &journal]);
     let last = frames.last().unwrap().cursor();
     assert_eq!(snapshot.cursor(), last);
+    // What a later turn follows stays: a reader asks for it whenever it reads again.
+    let (journal, entry) = (journal_of(&world, &task), last.split_once('.').unwrap().1);
+    assert_ne!(world.redis.cli(&["XTRIM", &journal, "MINID", entry]), "0");
     let mut sent = client.resume("SendStreamingMessage", message("hi"), &last).await;
     assert!(sent.ended().await, "the turn is over");
     let mut resumed = client.resume("SubscribeToTask", json!({ "id": task }), &last).await;
@@ -227,6 +233,22 @@ async fn a_journal_that_was_dropped_after_its_turn_is_no_gap_for_who_has_seen_al
     assert_eq!(watched.last().unwrap().state(), "COMPLETED");
     assert_eq!(resumed.rest().await, watched);
     assert_eq!(second.rest().await.last().unwrap().state(), "COMPLETED");
+}
+
+#[tokio::test]
+async fn a_journal_that_was_dropped_after_the_end_of_its_task_is_no_gap_for_who_has_seen_all_of_it() {
+    let world = world(&[]).await;
+    let client = world.gateway.client();
+    let frames = finished(&world, "hi", End::Completed).await;
+    let task = task_of(&frames[0]);
+    let last = frames.last().unwrap().cursor();
+    world.redis.cli(&["DEL", &journal_of(&world, &task)]);
+    for (method, params) in [
+        ("SendStreamingMessage", message("hi")),
+        ("SubscribeToTask", json!({ "id": task })),
+    ] {
+        assert!(client.resume(method, params, &last).await.ended().await, "{method}");
+    }
 }
 
 #[tokio::test]
