@@ -16,10 +16,11 @@ use super::{count, real};
 const STRETCHES: u64 = 240;
 
 /// What colours mean.
-const LEGEND: [(Kind, &str); 7] = [
+const LEGEND: [(Kind, &str); 8] = [
     (Kind::KillRedis, "killed"),
     (Kind::StopRedis, "stopped"),
     (Kind::MuteRedis, "muted"),
+    (Kind::MoveSlots, "moved"),
     (Kind::RollWorker, "rolled"),
     (Kind::CutRedis, "cut off"),
     (Kind::DelayRedis, "delayed"),

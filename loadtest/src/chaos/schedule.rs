@@ -21,6 +21,10 @@ const DOUBLE: u64 = 4;
 /// looks once a second.
 const BEYOND: (u64, u64) = (5_200, 7_000);
 
+/// How many slots move at once, and of how many partitions' slots the first is chosen.
+pub const MOVES: u16 = 12;
+const PARTITIONS: usize = 64;
+
 /// A kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
@@ -38,6 +42,8 @@ pub enum Kind {
     StopRedis,
     /// Redis lets nobody publish or listen: neither doorbells nor cancels are told. Or only cancels are not.
     MuteRedis,
+    /// Slots move from node to node of a Redis Cluster; for a while half of their keys are on either side.
+    MoveSlots,
     /// SIGTERM of a gateway while its replacement serves already.
     RollGateway,
     /// SIGTERM of a worker while its replacement works already.
@@ -58,7 +64,7 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::KillGateway,
         Self::KillWorker,
         Self::KillRedis,
@@ -66,6 +72,7 @@ impl Kind {
         Self::StopWorker,
         Self::StopRedis,
         Self::MuteRedis,
+        Self::MoveSlots,
         Self::RollGateway,
         Self::RollWorker,
         Self::CutRedis,
@@ -86,6 +93,7 @@ impl Kind {
             Self::StopWorker => "stop-worker",
             Self::StopRedis => "stop-redis",
             Self::MuteRedis => "mute-redis",
+            Self::MoveSlots => "move-slots",
             Self::RollGateway => "roll-gateway",
             Self::RollWorker => "roll-worker",
             Self::CutRedis => "cut-redis",
@@ -107,6 +115,7 @@ impl Kind {
         match self {
             Self::KillGateway | Self::KillWorker | Self::StopRedis => (300, 3_000),
             Self::KillRedis => (200, 4_000),
+            Self::MoveSlots => (100, 2_000),
             // A roll lasts as long as it takes; this is the room that it gets.
             Self::RollGateway | Self::RollWorker => (3_000, 3_000),
             Self::CutRedis | Self::CutClient => (0, 0),
@@ -126,8 +135,10 @@ impl fmt::Display for Kind {
 /// Whom a fault hits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Victim {
-    /// The Redis server.
-    Redis,
+    /// The Redis server, or the node of that place.
+    Redis(usize),
+    /// So many partitions from that one on.
+    Slots(u16),
     /// The gateway of that place.
     Gateway(usize),
     /// The worker of that place.
@@ -139,7 +150,8 @@ pub enum Victim {
 impl fmt::Display for Victim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Redis => f.write_str("redis"),
+            Self::Redis(place) => write!(f, "redis {place}"),
+            Self::Slots(first) => write!(f, "slots of {MOVES} partitions from {first}"),
             Self::Gateway(place) => write!(f, "gateway {place}"),
             Self::Worker(place) => write!(f, "worker {place}"),
             Self::Entry => f.write_str("load balancer"),
@@ -172,6 +184,8 @@ pub struct Fault {
 pub struct Ground {
     /// How long faults may come.
     pub length: Duration,
+    /// How many nodes Redis has; there is a proxy before each if they are several, else one before each process.
+    pub nodes: usize,
     /// How many gateways.
     pub gateways: usize,
     /// How many workers.
@@ -182,6 +196,14 @@ pub struct Ground {
     pub kinds: Vec<Kind>,
 }
 
+impl Ground {
+    /// The kinds that can be carried out there.
+    fn possible(&self) -> Vec<Kind> {
+        let possible = |kind: &&Kind| **kind != Kind::MoveSlots || self.nodes > 1;
+        self.kinds.iter().filter(possible).copied().collect()
+    }
+}
+
 /// The faults of a seed, by their beginning.
 pub fn plan(seed: u64, ground: &Ground) -> Vec<Fault> {
     let mut random = Random::new(seed, PART);
@@ -189,12 +211,13 @@ pub fn plan(seed: u64, ground: &Ground) -> Vec<Fault> {
     let mut deck = Vec::new();
     let mut at = QUIET;
     let end = ground.length.saturating_sub(TAIL);
-    if ground.kinds.is_empty() {
+    let kinds = ground.possible();
+    if kinds.is_empty() {
         return faults;
     }
     loop {
-        let double = random.below(DOUBLE) == 0 && ground.kinds.len() > 1;
-        let Some(first) = deal(&mut random, &mut deck, ground, at) else {
+        let double = random.below(DOUBLE) == 0 && kinds.len() > 1;
+        let Some(first) = deal(&mut random, &mut deck, (&kinds, ground), at) else {
             return faults;
         };
         let mut over = first.at + first.lasts;
@@ -203,7 +226,7 @@ pub fn plan(seed: u64, ground: &Ground) -> Vec<Fault> {
         }
         let second = if double {
             let late = at + Duration::from_millis(random.below(800));
-            deal(&mut random, &mut deck, ground, late)
+            deal(&mut random, &mut deck, (&kinds, ground), late)
         } else {
             None
         };
@@ -221,14 +244,20 @@ pub fn plan(seed: u64, ground: &Ground) -> Vec<Fault> {
 }
 
 /// A fault of the next kind of the deck.
-fn deal(random: &mut Random, deck: &mut Vec<Kind>, ground: &Ground, at: Duration) -> Option<Fault> {
+fn deal(random: &mut Random, deck: &mut Vec<Kind>, (kinds, ground): (&[Kind], &Ground), at: Duration) -> Option<Fault> {
     if deck.is_empty() {
-        deck.clone_from(&ground.kinds);
+        deck.extend_from_slice(kinds);
         random.shuffle(deck);
     }
     let kind = deck.pop()?;
     // What a worker wrote before it was out of reach must arrive when its turns are others' already.
-    let beyond = random.chance(50) && matches!(kind, Kind::StopWorker | Kind::HalfOpenRedis);
+    let beyond = random.chance(50)
+        && match kind {
+            Kind::StopWorker | Kind::HalfOpenRedis => true,
+            // The leases of one node must not cost those of the others.
+            Kind::StopRedis => ground.nodes > 1,
+            _ => false,
+        };
     let (least, most) = if beyond { BEYOND } else { kind.lasts() };
     let lasts = Duration::from_millis(random.between(least, most));
     Some(Fault {
@@ -249,10 +278,13 @@ fn deal(random: &mut Random, deck: &mut Vec<Kind>, ground: &Ground, at: Duration
 fn victim(random: &mut Random, kind: Kind, ground: &Ground) -> Victim {
     let gateway = Victim::Gateway(random.place(ground.gateways));
     let worker = Victim::Worker(random.place(ground.workers));
+    let node = Victim::Redis(random.place(ground.nodes));
     let coin = random.chance(60);
     match kind {
-        Kind::KillRedis | Kind::StopRedis | Kind::MuteRedis => Victim::Redis,
+        Kind::KillRedis | Kind::StopRedis | Kind::MuteRedis => node,
+        Kind::MoveSlots => Victim::Slots(u16::try_from(random.place(PARTITIONS)).unwrap_or_default()),
         Kind::KillWorker | Kind::StopWorker | Kind::RollWorker => worker,
+        Kind::CutRedis | Kind::DelayRedis | Kind::HalfOpenRedis if ground.nodes > 1 => node,
         Kind::CutRedis | Kind::DelayRedis | Kind::HalfOpenRedis if coin => worker,
         Kind::CutClient | Kind::DelayClient | Kind::HalfOpenClient if coin && ground.balanced => Victim::Entry,
         _ => gateway,
@@ -268,6 +300,7 @@ mod tests {
     fn ground(seconds: u64) -> Ground {
         Ground {
             length: Duration::from_secs(seconds),
+            nodes: 1,
             gateways: 4,
             workers: 3,
             balanced: true,
@@ -290,7 +323,8 @@ mod tests {
     #[test]
     fn faults_keep_to_their_time_and_to_their_victims() {
         for seed in 0..200 {
-            let ground = ground(60);
+            let nodes = if seed % 2 == 0 { 1 } else { 3 };
+            let ground = Ground { nodes, ..ground(60) };
             let faults = plan(seed, &ground);
             assert!(faults.len() >= 8, "seed {seed}: {}", faults.len());
             let mut over = QUIET;
@@ -301,10 +335,11 @@ mod tests {
                 match fault.victim {
                     Victim::Gateway(place) => assert!(place < 4),
                     Victim::Worker(place) => assert!(place < 3),
-                    Victim::Redis => assert!(matches!(
-                        fault.kind,
-                        Kind::KillRedis | Kind::StopRedis | Kind::MuteRedis
-                    )),
+                    Victim::Redis(place) => {
+                        let all = matches!(fault.kind, Kind::KillRedis | Kind::StopRedis | Kind::MuteRedis);
+                        assert!(place < nodes && (all || nodes > 1));
+                    }
+                    Victim::Slots(_) => assert!(nodes > 1 && fault.kind == Kind::MoveSlots),
                     Victim::Entry => assert!(fault.kind.as_str().ends_with("client")),
                 }
             }

@@ -283,7 +283,7 @@ mod tests {
     fn strike(from: u64, to: u64) -> Strike {
         let fault = Fault {
             kind: Kind::KillRedis,
-            victim: Victim::Redis,
+            victim: Victim::Redis(0),
             at: Duration::from_millis(from),
             lasts: Duration::from_millis(to - from),
             late: Duration::ZERO,

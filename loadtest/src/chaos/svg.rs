@@ -43,6 +43,7 @@ pub fn color(kind: Kind) -> &'static str {
         Kind::KillGateway | Kind::KillWorker | Kind::KillRedis => "#c0392b",
         Kind::StopGateway | Kind::StopWorker | Kind::StopRedis => "#e67e22",
         Kind::MuteRedis => "#f1c40f",
+        Kind::MoveSlots => "#16a085",
         Kind::RollGateway | Kind::RollWorker => "#27ae60",
         Kind::CutRedis | Kind::CutClient => "#8e44ad",
         Kind::DelayRedis | Kind::DelayClient => "#2980b9",

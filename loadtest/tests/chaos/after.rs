@@ -10,7 +10,6 @@ use a2a::{StreamResponse, Task};
 use relevo_loadtest::chaos::history::{Breach, Listed, Promise, Turn, judge_replay};
 use relevo_loadtest::chaos::left::{Kept, Key, judge_idle, judge_swept};
 use relevo_loadtest::chaos::random::Random;
-use relevo_testkit::RedisServer;
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
@@ -18,7 +17,8 @@ use crate::cluster::Cluster;
 use crate::follow::digest;
 use crate::invariants;
 use crate::load::Shared;
-use crate::probe::{Content, Dump, Probe};
+use crate::nodes::Redis;
+use crate::probe::{Content, Dump};
 
 /// How long what is over may take to be gone.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -30,13 +30,6 @@ const CALL: Duration = Duration::from_secs(20);
 const REPLAYS: usize = 1_000;
 /// Which part of the run's numbers is the replays'.
 const PART: u64 = 2;
-
-/// Makes all that is kept for a time due at once.
-const ALL_DUE: &str = "
-for _, key in ipairs(redis.call('KEYS', '*:retain')) do
-  for _, member in ipairs(redis.call('ZRANGE', key, 0, -1)) do redis.call('ZADD', key, 'XX', 0, member) end
-end
-return 0";
 
 fn key(name: &str, content: &Content, expires: bool) -> Key {
     // `relevo:{tag}:name`, `relevo:{bell}:pool`, `relevo:layout`.
@@ -70,17 +63,16 @@ fn keys(dump: &Dump) -> Vec<Key> {
 
 /// Looks until a judgement finds nothing, and returns what it finds in the end.
 async fn until_clean(
-    redis: &RedisServer,
+    redis: &Redis,
     limit: Duration,
-    before: impl Fn(&Probe),
+    before: impl Fn(&Redis),
     judge: impl Fn(&[Key]) -> Vec<Breach>,
 ) -> (Vec<Breach>, Dump) {
     let since = Instant::now();
     loop {
         let (found, dump) = tokio::task::block_in_place(|| {
-            let probe = Probe::new(redis);
-            before(&probe);
-            let dump = probe.dump();
+            before(redis);
+            let dump = redis.dump();
             (judge(&keys(&dump)), dump)
         });
         if found.is_empty() || since.elapsed() > limit {
@@ -208,8 +200,7 @@ async fn replay(shared: &Shared, door: usize, turn: &Turn, from: usize) -> Resul
 /// Makes everything due that is kept for a time, and waits until the janitors have deleted it.
 pub async fn swept(cluster: &Cluster, tasks: usize) -> Vec<Breach> {
     let limit = PATIENCE + PER_THOUSAND * u32::try_from(tasks / 1_000).unwrap_or(u32::MAX);
-    let due = |probe: &Probe| drop(probe.ask(&["EVAL", ALL_DUE, "0"]));
-    let (mut found, _) = until_clean(&cluster.redis, limit, due, judge_swept).await;
+    let (mut found, _) = until_clean(&cluster.redis, limit, Redis::make_all_due, judge_swept).await;
     // Thousands of keys of one kind say no more than a few.
     found.truncate(20);
     found

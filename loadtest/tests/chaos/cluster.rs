@@ -12,9 +12,10 @@ use std::time::Duration;
 use relevo_loadtest::chaos::history::{Breach, Promise};
 use relevo_testkit::fault_proxy::{FaultProxy, Upstream};
 use relevo_testkit::haproxy::Backend;
-use relevo_testkit::{HaProxy, Process, Ready, RedisServer, Scratch, binary, poll};
+use relevo_testkit::{HaProxy, Process, Ready, Scratch, binary, poll};
 
 use crate::agent;
+use crate::nodes::Redis;
 
 /// How long a process may take to stop.
 const STOP: Duration = Duration::from_mins(1);
@@ -76,8 +77,10 @@ pub struct Seat {
     config: PathBuf,
     /// How long a gateway waits for a turn to stop before it acknowledges a cancel.
     cancel_wait: &'static str,
-    /// The way to Redis.
-    pub redis: FaultProxy,
+    /// The node that it is told of.
+    redis_url: String,
+    /// The way to a Redis of one node.
+    pub redis: Option<FaultProxy>,
     /// The way from clients, and from the load balancer's checks; workers have none.
     pub front: Option<FaultProxy>,
     admin: Option<FaultProxy>,
@@ -92,8 +95,7 @@ pub struct Cluster {
     pub gateways: Vec<Seat>,
     pub workers: Vec<Seat>,
     lives: Mutex<Vec<Arc<Life>>>,
-    pub redis: RedisServer,
-    pub redis_busy: tokio::sync::Mutex<()>,
+    pub redis: Redis,
     pub entry_busy: tokio::sync::Mutex<()>,
     files: Scratch,
     started: AtomicU64,
@@ -103,14 +105,16 @@ pub struct Cluster {
 }
 
 impl Seat {
-    fn new(name: String, program: &'static str, config: PathBuf, redis: &RedisServer, nowhere: Option<&Path>) -> Self {
+    fn new(name: String, program: &'static str, config: PathBuf, redis: &Redis, nowhere: Option<&Path>) -> Self {
+        let own = (!redis.is_cluster()).then(|| FaultProxy::start(redis.node(0).upstream()));
         let front = || nowhere.map(|path| FaultProxy::start(Upstream::Unix(path.to_owned())));
         Self {
             name,
             program,
             config,
             cancel_wait: PATIENT,
-            redis: FaultProxy::start(redis.upstream()),
+            redis_url: own.as_ref().unwrap_or_else(|| redis.way(0)).url(),
+            redis: own,
             front: front(),
             admin: front(),
             sitting: Mutex::new(None),
@@ -135,11 +139,7 @@ impl Seat {
 }
 
 impl Cluster {
-    pub async fn start(gateways: usize, workers: usize, fsync: &str) -> Self {
-        let redis = RedisServer::builder()
-            .append_only()
-            .setting("appendfsync", fsync)
-            .start();
+    pub async fn start(gateways: usize, workers: usize, redis: Redis) -> Self {
         let files = Scratch::new("chaos");
         let starts = files.path().join("starts");
         fs::write(&starts, "").unwrap();
@@ -168,7 +168,6 @@ impl Cluster {
             workers: (0..workers).map(worker).collect(),
             lives: Mutex::default(),
             redis,
-            redis_busy: tokio::sync::Mutex::new(()),
             entry_busy: tokio::sync::Mutex::new(()),
             files,
             started: AtomicU64::new(0),
@@ -214,18 +213,6 @@ impl Cluster {
         self.files.path().display().to_string()
     }
 
-    /// Nobody may publish or listen, or only doorbells are told. Who listens to what is forbidden now is disconnected.
-    pub fn mute(&self, cancels_only: bool) {
-        let mut words = vec!["ACL", "SETUSER", "default", "resetchannels"];
-        words.extend(cancels_only.then_some("&*:ch:*"));
-        self.redis.cli(&words);
-    }
-
-    /// Undoes [`Cluster::mute`].
-    pub fn unmute(&self) {
-        self.redis.cli(&["ACL", "SETUSER", "default", "allchannels"]);
-    }
-
     pub fn breach(&self, promise: Promise, detail: impl Into<String>) {
         self.breaches.lock().unwrap().push(Breach::new(promise, detail));
     }
@@ -245,8 +232,7 @@ impl Cluster {
             let number = self.started.fetch_add(1, Ordering::Relaxed);
             let name = format!("{}.{number}", seat.name);
             let config = seat.config.display().to_string();
-            let url = seat.redis.url();
-            let args = ["--config", config.as_str(), "--redis", &url];
+            let args = ["--config", config.as_str(), "--redis", &seat.redis_url];
             let mut settings = SETTINGS.to_vec();
             settings.push(("RELEVO_WORKER_ID", &name));
             settings.push(("RELEVO_CANCEL_WAIT", seat.cancel_wait));
@@ -329,7 +315,7 @@ impl Cluster {
         for life in self.lives.lock().unwrap().iter() {
             fs::write(to.join(format!("{}.log", life.name)), life.process.log()).unwrap();
         }
-        fs::write(to.join("redis.log"), self.redis.log()).unwrap();
+        self.redis.keep_logs(to);
         if let Some(balancer) = &self.balancer {
             fs::write(to.join("haproxy.log"), balancer.log()).unwrap();
         }

@@ -2,7 +2,7 @@
 //! proof afterwards that it kept its promises. The report goes to `target/chaos`.
 //!
 //! ```text
-//! schedule (pure) ──> strikes ──> cluster: seats with proxies around gateways, workers, Redis
+//! schedule (pure) ──> strikes ──> cluster: seats with proxies around gateways, workers, the nodes of Redis
 //!                                    ^
 //! load ──> follow ───────────────────┘ over the wire ──> history ──> verdict, recoveries (pure) ──> page
 //!                        after: keys, listings, replays, processes ──┘
@@ -31,6 +31,7 @@ mod follow;
 #[path = "../../../shared/tests/it/invariants.rs"]
 mod invariants;
 mod load;
+mod nodes;
 #[path = "../../../shared/tests/it/probe.rs"]
 #[allow(dead_code, reason = "the store's tests use all of it")]
 mod probe;
@@ -45,6 +46,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use clap::Parser;
+use relevo_loadtest::chaos::count;
 use relevo_loadtest::chaos::history::{Breach, Promise, Run, judge_end, judge_listing, judge_runs};
 use relevo_loadtest::chaos::page::Report;
 use relevo_loadtest::chaos::schedule::{Ground, Kind, plan};
@@ -53,9 +55,15 @@ use tokio::time::{Instant, timeout};
 
 use cluster::Cluster;
 use load::Shared;
+use nodes::Redis;
 
 /// Everyone has ended by then, or never will.
 const ENDING: Duration = Duration::from_mins(3);
+
+/// Shorter runs are not divided between one node and several.
+const DIVIDED: u64 = 300;
+/// How many nodes are several.
+const SEVERAL: u64 = 3;
 
 /// Hurts a cluster under load and checks that it keeps its promises.
 #[derive(Debug, Clone, Parser)]
@@ -67,6 +75,10 @@ struct Flags {
     /// What decides faults and load; random when it is not given
     #[arg(long, env = "CHAOS_SEED")]
     seed: Option<u64>,
+    /// Nodes of Redis: 1, or 2 to 8 in a Redis Cluster. Not given: in half of the time 1, in the other half 3, and in runs of less than five
+    /// minutes, which the seed decides, only one of both
+    #[arg(long, env = "CHAOS_NODES", value_parser = clap::value_parser!(u64).range(1..=8))]
+    nodes: Option<u64>,
     /// Conversations at once
     #[arg(long, env = "CHAOS_CONTEXTS", default_value_t = 24)]
     contexts: u64,
@@ -85,7 +97,7 @@ struct Flags {
     /// Keep the logs of all processes whatever the verdict is
     #[arg(long, env = "CHAOS_KEEP_LOGS")]
     keep_logs: bool,
-    /// Where the report goes
+    /// Where the report goes; that of a run on several nodes into the folder `nodes` there
     #[arg(long, env = "CHAOS_DIR")]
     dir: Option<PathBuf>,
 }
@@ -133,24 +145,54 @@ fn usual_dir() -> PathBuf {
     program.ancestors().nth(3).unwrap().join("chaos")
 }
 
+/// One run after the other.
 async fn run(flags: &Flags) -> ExitCode {
     let seed = flags
         .seed
         .unwrap_or_else(|| RandomState::new().build_hasher().finish() % 1_000_000);
+    let runs = match flags.nodes {
+        Some(nodes) => vec![nodes],
+        None if flags.seconds >= DIVIDED => vec![1, SEVERAL],
+        None => vec![if seed.is_multiple_of(2) { 1 } else { SEVERAL }],
+    };
+    let mut good = true;
+    for nodes in &runs {
+        let setting = Setting {
+            seed,
+            seconds: flags.seconds / count(runs.len()),
+            nodes: usize::try_from(*nodes).unwrap(),
+        };
+        good &= one(flags, &setting).await;
+    }
+    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// What one run is about.
+struct Setting {
+    seed: u64,
+    seconds: u64,
+    nodes: usize,
+}
+
+/// One run; whether every promise was kept.
+async fn one(flags: &Flags, setting: &Setting) -> bool {
+    let Setting { seed, seconds, nodes } = *setting;
     let wanted: Vec<Kind> = if flags.faults.is_empty() {
         Kind::ALL.to_vec()
     } else {
         flags.faults.iter().copied().flatten().collect()
     };
     println!(
-        "chaos: {} s, seed {seed} (again: make chaos CHAOS_SEED={seed} CHAOS_SECONDS={})",
-        flags.seconds, flags.seconds
+        "chaos: {seconds} s, nodes of Redis: {nodes}, seed {seed} (again: make chaos CHAOS_SEED={seed} CHAOS_SECONDS={seconds} \
+         CHAOS_NODES={nodes})"
     );
-    let cluster = Arc::new(Cluster::start(flags.gateways, flags.workers, &flags.fsync).await);
-    let length = Duration::from_secs(flags.seconds);
+    let redis = Redis::start(nodes, &flags.fsync);
+    let cluster = Arc::new(Cluster::start(flags.gateways, flags.workers, redis).await);
+    let length = Duration::from_secs(seconds);
     let balanced = cluster.balancer.is_some();
     let ground = Ground {
         length,
+        nodes,
         gateways: flags.gateways,
         workers: flags.workers,
         balanced,
@@ -194,7 +236,7 @@ async fn run(flags: &Flags) -> ExitCode {
     breaches.extend(cluster.take_breaches());
 
     let report = Report {
-        facts: facts(flags, seed, &wanted, &cluster),
+        facts: facts(flags, setting, &wanted, &cluster),
         figures: vec![
             ("processes started", cluster.started()),
             (
@@ -210,11 +252,11 @@ async fn run(flags: &Flags) -> ExitCode {
             events,
             troubles,
             strikes,
-            length: flags.seconds * 1_000,
+            length: seconds * 1_000,
         },
         breaches,
     };
-    publish(flags, &cluster, &report)
+    publish(flags, setting, &cluster, &report)
 }
 
 fn start_of(line: &str) -> Option<Run> {
@@ -225,8 +267,8 @@ fn start_of(line: &str) -> Option<Run> {
     })
 }
 
-fn facts(flags: &Flags, seed: u64, kinds: &[Kind], cluster: &Cluster) -> Vec<(&'static str, String)> {
-    let info = cluster.redis.info("server");
+fn facts(flags: &Flags, setting: &Setting, kinds: &[Kind], cluster: &Cluster) -> Vec<(&'static str, String)> {
+    let info = cluster.redis.node(0).info("server");
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let words: Vec<&str> = kinds.iter().map(|kind| kind.as_str()).collect();
     let balancer = if cluster.balancer.is_some() {
@@ -235,8 +277,9 @@ fn facts(flags: &Flags, seed: u64, kinds: &[Kind], cluster: &Cluster) -> Vec<(&'
         ""
     };
     vec![
-        ("seed", seed.to_string()),
-        ("seconds", flags.seconds.to_string()),
+        ("seed", setting.seed.to_string()),
+        ("seconds", setting.seconds.to_string()),
+        ("nodes of Redis", setting.nodes.to_string()),
         ("conversations at once", flags.contexts.to_string()),
         ("gateways", format!("{}{balancer}", flags.gateways)),
         ("workers", flags.workers.to_string()),
@@ -254,8 +297,11 @@ fn facts(flags: &Flags, seed: u64, kinds: &[Kind], cluster: &Cluster) -> Vec<(&'
 }
 
 /// Writes the report; keeps the logs when a promise was broken.
-fn publish(flags: &Flags, cluster: &Cluster, report: &Report) -> ExitCode {
-    let dir = flags.dir.clone().unwrap_or_else(usual_dir);
+fn publish(flags: &Flags, setting: &Setting, cluster: &Cluster, report: &Report) -> bool {
+    let mut dir = flags.dir.clone().unwrap_or_else(usual_dir);
+    if setting.nodes > 1 {
+        dir.push("nodes");
+    }
     std::fs::create_dir_all(&dir).unwrap();
     let (html, json): (&Path, &Path) = (&dir.join("report.html"), &dir.join("report.json"));
     std::fs::write(html, report.to_html()).unwrap();
@@ -270,5 +316,5 @@ fn publish(flags: &Flags, cluster: &Cluster, report: &Report) -> ExitCode {
         std::fs::write(logs.join("turns.log"), turns.concat()).unwrap();
         println!("logs of all processes: {}", logs.display());
     }
-    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    good
 }

@@ -39,13 +39,19 @@ pub async fn carry_out(cluster: &Arc<Cluster>, begun: Instant, plan: Vec<Fault>)
 
 /// One fault; returns when it began, which is when its victim was free of earlier ones.
 async fn strike(cluster: &Cluster, begun: Instant, fault: Fault) -> u64 {
-    let (seat, busy) = match fault.victim {
-        Victim::Gateway(place) => seated(&cluster.gateways[place]),
-        Victim::Worker(place) => seated(&cluster.workers[place]),
-        Victim::Redis => (None, &cluster.redis_busy),
-        Victim::Entry => (None, &cluster.entry_busy),
+    let redis = &cluster.redis;
+    let (seat, place) = match fault.victim {
+        Victim::Gateway(place) => (Some(&cluster.gateways[place]), 0),
+        Victim::Worker(place) => (Some(&cluster.workers[place]), 0),
+        Victim::Redis(place) => (None, place),
+        Victim::Entry | Victim::Slots(_) => (None, 0),
     };
-    let _alone = busy.lock().await;
+    let _alone = match fault.victim {
+        Victim::Gateway(_) | Victim::Worker(_) => vec![seat.unwrap().busy.lock().await],
+        Victim::Redis(place) => vec![redis.alone(place).await],
+        Victim::Slots(_) => redis.all_alone().await,
+        Victim::Entry => vec![cluster.entry_busy.lock().await],
+    };
     let from = ms(begun.elapsed());
     match fault.kind {
         Kind::KillGateway | Kind::KillWorker => {
@@ -54,9 +60,9 @@ async fn strike(cluster: &Cluster, begun: Instant, fault: Fault) -> u64 {
             cluster.seat(seat.unwrap()).await;
         }
         Kind::KillRedis => {
-            block_in_place(|| cluster.redis.kill());
+            block_in_place(|| redis.node(place).kill());
             last(fault).await;
-            block_in_place(|| cluster.redis.restart());
+            block_in_place(|| redis.node(place).restart());
         }
         Kind::StopGateway | Kind::StopWorker => {
             let life = seat.unwrap().sitting().unwrap();
@@ -65,29 +71,37 @@ async fn strike(cluster: &Cluster, begun: Instant, fault: Fault) -> u64 {
             life.process.sigcont();
         }
         Kind::StopRedis => {
-            block_in_place(|| cluster.redis.stop());
+            block_in_place(|| redis.node(place).stop());
             last(fault).await;
-            cluster.redis.cont();
+            redis.node(place).cont();
         }
         Kind::MuteRedis => {
-            block_in_place(|| cluster.mute(fault.cut));
+            block_in_place(|| redis.mute(place, fault.cut));
             last(fault).await;
-            block_in_place(|| cluster.unmute());
+            block_in_place(|| redis.unmute(place));
+        }
+        Kind::MoveSlots => {
+            let Victim::Slots(first) = fault.victim else {
+                return from;
+            };
+            let moves = block_in_place(|| redis.begin_moves(first));
+            last(fault).await;
+            block_in_place(|| redis.end_moves(&moves));
         }
         Kind::RollGateway | Kind::RollWorker => {
             if let Some(old) = cluster.seat(seat.unwrap()).await {
                 cluster.end(&old).await;
             }
         }
-        Kind::CutRedis | Kind::CutClient => way(cluster, seat, fault.kind).cut_all(),
+        Kind::CutRedis | Kind::CutClient => way(cluster, seat, fault).cut_all(),
         Kind::DelayRedis | Kind::DelayClient => {
-            let way = way(cluster, seat, fault.kind);
+            let way = way(cluster, seat, fault);
             way.delay(fault.late);
             last(fault).await;
             way.delay(std::time::Duration::ZERO);
         }
         Kind::HalfOpenRedis | Kind::HalfOpenClient => {
-            let way = way(cluster, seat, fault.kind);
+            let way = way(cluster, seat, fault);
             way.pause();
             last(fault).await;
             if fault.cut {
@@ -99,19 +113,16 @@ async fn strike(cluster: &Cluster, begun: Instant, fault: Fault) -> u64 {
     from
 }
 
-fn seated(seat: &Seat) -> (Option<&Seat>, &tokio::sync::Mutex<()>) {
-    (Some(seat), &seat.busy)
-}
-
 async fn last(fault: Fault) {
     tokio::time::sleep(fault.lasts).await; // pace: of what disturbs
 }
 
 /// The way that is hurt.
-fn way<'a>(cluster: &'a Cluster, seat: Option<&'a Seat>, kind: Kind) -> &'a FaultProxy {
-    match (kind, seat) {
-        (Kind::CutRedis | Kind::DelayRedis | Kind::HalfOpenRedis, Some(seat)) => &seat.redis,
-        (_, Some(seat)) => seat.front.as_ref().unwrap(),
-        (_, None) => cluster.balancer.as_ref().unwrap().entry(),
+fn way<'a>(cluster: &'a Cluster, seat: Option<&'a Seat>, fault: Fault) -> &'a FaultProxy {
+    match (fault.kind, fault.victim, seat) {
+        (_, Victim::Redis(place), _) => cluster.redis.way(place),
+        (Kind::CutRedis | Kind::DelayRedis | Kind::HalfOpenRedis, _, Some(seat)) => seat.redis.as_ref().unwrap(),
+        (_, _, Some(seat)) => seat.front.as_ref().unwrap(),
+        (_, _, None) => cluster.balancer.as_ref().unwrap().entry(),
     }
 }

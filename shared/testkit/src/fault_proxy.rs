@@ -1,6 +1,6 @@
 //! A TCP proxy that misbehaves on demand.
 //!
-//! It listens on 127.0.0.1 on a port of its own and forwards to a unix socket or a TCP address, which may come and go
+//! It listens on a loopback address on a port of its own and forwards to a unix socket or a TCP address, which may come and go
 //! behind it: its own address stays. It runs on its own thread, so a test that blocks does not stall it. A
 //! control holds for every piece of data that the proxy reads after the method has returned.
 //! It knows no protocol. Called by tests of lost connections, half-open networks and lost replies.
@@ -100,7 +100,12 @@ enum Broken {
 impl FaultProxy {
     /// Starts a proxy that forwards everything.
     pub fn start(upstream: Upstream) -> Self {
-        let listener = net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there is a free port");
+        Self::start_on(Ipv4Addr::LOCALHOST, upstream)
+    }
+
+    /// The same on another address of this machine.
+    pub fn start_on(host: Ipv4Addr, upstream: Upstream) -> Self {
+        let listener = net::TcpListener::bind((host, 0)).expect("there is a free port");
         listener.set_nonblocking(true).expect("a listener can be non-blocking");
         let addr = listener.local_addr().expect("a bound socket has an address");
         let control = Arc::new(Control {

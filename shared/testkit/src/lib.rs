@@ -15,6 +15,7 @@
     reason = "fixtures fail the test by panicking"
 )]
 
+pub mod authority;
 pub mod chat_model;
 mod child;
 pub mod docs;
@@ -30,6 +31,7 @@ mod scratch;
 pub mod scripted;
 pub mod tls;
 
+pub use authority::{Authority, Certificate};
 pub use fault_proxy::{FaultProxy, Upstream};
 pub use haproxy::HaProxy;
 pub use process::{Process, Ready, binary};

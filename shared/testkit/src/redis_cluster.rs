@@ -1,13 +1,17 @@
-//! A private Redis Cluster: primaries without replicas on free loopback ports, the slots spread evenly over them.
+//! A private Redis Cluster: primaries without replicas on free loopback ports, the slots spread evenly over them, with or without
+//! a proxy before each.
 //!
 //! A node that is killed takes its slots with it until it is started again; the others go on (`cluster-require-full-coverage no`).
 //! Slots move between nodes as `redis-cli --cluster reshard` moves them, one step at a time. Called by tests that need several
 //! nodes.
 
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::fault_proxy::{FaultProxy, Upstream};
 use crate::poll;
-use crate::redis_server::{RedisBuilder, RedisServer};
+use crate::redis_server::{MEMBERS, RedisBuilder, RedisServer};
 
 const SLOTS: usize = 16_384;
 
@@ -18,6 +22,8 @@ const KEYS: usize = 100;
 #[derive(Debug, Clone)]
 pub struct RedisCluster {
     nodes: Vec<Arc<RedisServer>>,
+    /// Where clients reach them, if not directly.
+    ways: Vec<Arc<FaultProxy>>,
 }
 
 impl RedisCluster {
@@ -32,9 +38,34 @@ impl RedisCluster {
     pub fn start_with(nodes: usize, settings: &RedisBuilder) -> Self {
         let cluster = Self {
             nodes: (0..nodes).map(|_| member(settings)).collect(),
+            ways: Vec::new(),
         };
         cluster.form();
         cluster
+    }
+
+    /// The same, but each node announces the address of a proxy before it; the nodes themselves meet without.
+    #[track_caller]
+    pub fn start_behind_proxies(nodes: usize, settings: &RedisBuilder) -> Self {
+        let nodes = (0..nodes).map(|_| {
+            let way = FaultProxy::start_on(MEMBERS, Upstream::Unix(PathBuf::new()));
+            let port = way.addr().port().to_string();
+            let node = member(&settings.clone().setting("cluster-announce-port", &port));
+            way.retarget(node.upstream());
+            (node, Arc::new(way))
+        });
+        let (nodes, ways) = nodes.unzip();
+        let cluster = Self { nodes, ways };
+        cluster.form();
+        cluster
+    }
+
+    /// The proxy before a node.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn way(&self, place: usize) -> &FaultProxy {
+        self.ways.get(place).expect("there is a proxy before the node")
     }
 
     /// Its nodes; the first is the one that [`RedisCluster::url`] names.
@@ -44,14 +75,14 @@ impl RedisCluster {
 
     /// What to give to `--redis`.
     pub fn url(&self) -> String {
-        self.nodes.first().expect("a cluster has nodes").url()
+        self.ways.first().map_or_else(|| self.node(0).url(), |way| way.url())
     }
 
     /// Starts a replica of a node, which takes over when that dies. Returns when it has everything.
     pub fn replica_of(&self, place: usize) -> Arc<RedisServer> {
         let replica = member(&RedisServer::builder().append_only());
         let primary = self.node(place);
-        self.meet(&replica);
+        self.meet(&replica, replica.addr().expect("it listens"));
         let id = primary.cli(&["CLUSTER", "MYID"]);
         poll::until_sync("the replica to know its primary", || {
             replica.try_cli(&["CLUSTER", "REPLICATE", &id]).map(drop)
@@ -68,8 +99,9 @@ impl RedisCluster {
         replica
     }
 
-    fn meet(&self, node: &RedisServer) {
-        let (addr, bus) = (node.addr().expect("it listens"), node.bus().expect("it has a bus"));
+    /// Makes a node known, under the address that clients shall hear of.
+    fn meet(&self, node: &RedisServer, addr: SocketAddr) {
+        let bus = node.bus().expect("it has a bus");
         let (ip, port) = (addr.ip().to_string(), addr.port().to_string());
         self.node(0).cli(&["CLUSTER", "MEET", &ip, &port, &bus.to_string()]);
     }
@@ -82,7 +114,10 @@ impl RedisCluster {
             // Nodes that begin with the same epoch settle that among themselves, which takes its time.
             node.cli(&["CLUSTER", "SET-CONFIG-EPOCH", &(place + 1).to_string()]);
         }
-        self.nodes.iter().skip(1).for_each(|node| self.meet(node));
+        for (place, node) in self.nodes.iter().enumerate().skip(1) {
+            let way = self.ways.get(place).map(|way| way.addr());
+            self.meet(node, way.or(node.addr()).expect("it listens"));
+        }
         self.until_whole();
     }
 
@@ -97,7 +132,14 @@ impl RedisCluster {
             poll::until_sync("the cluster to be whole", || {
                 let info = node.cli(&["CLUSTER", "INFO"]);
                 let has = |wanted: &String| info.lines().any(|line| line.trim_end() == wanted);
-                if wanted.iter().all(has) { Ok(()) } else { Err(info) }
+                // What it does not know yet of another node that announces a name.
+                let slots = node.cli(&["CLUSTER", "SLOTS"]);
+                let named = slots.lines().all(|line| line != "?");
+                if wanted.iter().all(has) && named {
+                    Ok(())
+                } else {
+                    Err(info + &slots)
+                }
             });
         }
     }
@@ -127,6 +169,15 @@ impl RedisCluster {
             &from.cli(&["CLUSTER", "MYID"]),
         ]);
         from.cli(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &to.cli(&["CLUSTER", "MYID"])]);
+    }
+
+    /// How many keys of the slot a node holds.
+    ///
+    /// # Panics
+    /// As [`RedisServer::cli`].
+    pub fn count(&self, key: &str, at: usize) -> usize {
+        let count = self.node(at).cli(&["CLUSTER", "COUNTKEYSINSLOT", &self.slot(key)]);
+        count.parse().expect("a number")
     }
 
     /// Moves up to `most` keys of the slot; `false` when none was left.

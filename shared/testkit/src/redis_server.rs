@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, Read, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -18,46 +18,23 @@ use std::{fs, thread};
 
 use rustix::process::Signal;
 
+use crate::authority::Certificate;
 use crate::child::{self, Guarded};
 use crate::fault_proxy::Upstream;
 use crate::poll;
 use crate::scratch::Scratch;
+
+mod builder;
+
+pub(crate) use builder::MEMBERS;
+pub use builder::RedisBuilder;
+use builder::socket_in;
 
 /// How often a starting server is asked. A start takes some 10 ms, so this is most of what polling adds to it.
 const INTERVAL: Duration = Duration::from_millis(2);
 
 /// A server that answers nothing at all within this time is not going to.
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// Another process may take a port between our choice and the server's bind; that often in a row it is something else.
-const PORT_ATTEMPTS: usize = 20;
-
-/// In the log of a server that lost that race.
-const PORT_TAKEN: &str = "Address already in use";
-
-/// How a server differs from the usual one; see [`RedisServer::builder`].
-#[derive(Debug, Clone, Default)]
-pub struct RedisBuilder {
-    append_only: bool,
-    max_memory: Option<String>,
-    mode: Mode,
-    extra: Vec<String>,
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Mode {
-    #[default]
-    UnixSocket,
-    Tcp,
-    ClusterNode,
-    ClusterMember,
-}
-
-impl Mode {
-    fn is_cluster(self) -> bool {
-        matches!(self, Self::ClusterNode | Self::ClusterMember)
-    }
-}
 
 /// A running server. It is killed and its files are removed on drop; when the test fails, its files are kept.
 #[derive(Debug)]
@@ -66,131 +43,10 @@ pub struct RedisServer {
     child: Mutex<Option<Guarded>>,
     scratch: Scratch,
     args: Vec<String>,
-    port: Option<u16>,
+    addr: Option<SocketAddr>,
     /// Where other nodes of a cluster reach it.
     bus: Option<u16>,
-}
-
-impl RedisBuilder {
-    /// Keeps an append-only file, so that [`RedisServer::restart`] finds the data again.
-    #[must_use]
-    pub fn append_only(mut self) -> Self {
-        self.append_only = true;
-        self
-    }
-
-    /// Sets `maxmemory`, for example `"8mb"`. The policy is `noeviction`.
-    #[must_use]
-    pub fn max_memory(mut self, size: &str) -> Self {
-        self.max_memory = Some(size.to_owned());
-        self
-    }
-
-    /// Listens on a TCP port of 127.0.0.1 as well, and [`RedisServer::url`] names it.
-    #[must_use]
-    pub fn tcp(mut self) -> Self {
-        self.mode = Mode::Tcp;
-        self
-    }
-
-    /// Becomes a cluster of one node that owns all slots (TCP). The start takes two seconds, which Redis insists on.
-    #[must_use]
-    pub fn cluster_node(mut self) -> Self {
-        self.mode = Mode::ClusterNode;
-        self
-    }
-
-    /// Becomes a node in cluster mode that knows of no slots and of no others; see [`crate::RedisCluster`].
-    #[must_use]
-    pub(crate) fn cluster_member(mut self) -> Self {
-        self.mode = Mode::ClusterMember;
-        self
-    }
-
-    /// Adds a setting, for example `setting("timeout", "1")`.
-    #[must_use]
-    pub fn setting(mut self, name: &str, value: &str) -> Self {
-        self.extra.push(format!("--{name}"));
-        self.extra.push(value.to_owned());
-        self
-    }
-
-    /// Starts the server and waits until it answers.
-    ///
-    /// # Panics
-    /// When it does not.
-    #[track_caller]
-    pub fn start(self) -> RedisServer {
-        self.try_start().unwrap_or_else(|error| panic!("{error}"))
-    }
-
-    /// [`RedisBuilder::start`] for a server that may refuse its settings; the error holds its log.
-    pub fn try_start(self) -> Result<RedisServer, String> {
-        let mut failure = String::new();
-        for _ in 0..PORT_ATTEMPTS {
-            let port = (self.mode != Mode::UnixSocket).then(free_port);
-            // The default, 10000 above the port, may be no port at all.
-            let bus = self.mode.is_cluster().then(free_port);
-            let scratch = Scratch::new("redis");
-            let server = RedisServer {
-                args: self.args(&scratch, port, bus),
-                child: Mutex::new(None),
-                scratch,
-                port,
-                bus,
-            };
-            match server.launch() {
-                Ok(()) => {
-                    if self.mode == Mode::ClusterNode {
-                        server.form_cluster();
-                    }
-                    return Ok(server);
-                }
-                Err(error) if error.contains(PORT_TAKEN) => failure = error,
-                Err(error) => return Err(error),
-            }
-        }
-        Err(format!("no free port after {PORT_ATTEMPTS} attempts: {failure}"))
-    }
-
-    fn args(&self, scratch: &Scratch, port: Option<u16>, bus: Option<u16>) -> Vec<String> {
-        let dir = scratch.path().display().to_string();
-        let mut args = vec![
-            "--port".to_owned(),
-            port.unwrap_or(0).to_string(),
-            "--bind".to_owned(),
-            Ipv4Addr::LOCALHOST.to_string(),
-            "--unixsocket".to_owned(),
-            format!("{dir}/redis.sock"),
-            "--unixsocketperm".to_owned(),
-            "700".to_owned(),
-            "--dir".to_owned(),
-            dir,
-            "--save".to_owned(),
-            String::new(),
-            "--appendonly".to_owned(),
-            if self.append_only { "yes" } else { "no" }.to_owned(),
-            // Not `everysec`: while a busy disk flushes, Redis puts even the write off, and what it has acknowledged dies with it.
-            "--appendfsync".to_owned(),
-            "always".to_owned(),
-            "--maxmemory-policy".to_owned(),
-            "noeviction".to_owned(),
-            // Tests may use DEBUG SLEEP and the like; nobody else can reach this server.
-            "--enable-debug-command".to_owned(),
-            "local".to_owned(),
-        ];
-        if let Some(size) = &self.max_memory {
-            args.extend(["--maxmemory".to_owned(), size.clone()]);
-        }
-        if let Some(bus) = bus {
-            args.extend(["--cluster-enabled".to_owned(), "yes".to_owned()]);
-            args.extend(["--cluster-port".to_owned(), bus.to_string()]);
-            // A node that nobody has met yet does not know its address, and clients ask it for that.
-            args.extend(["--cluster-announce-ip".to_owned(), Ipv4Addr::LOCALHOST.to_string()]);
-        }
-        args.extend(self.extra.iter().cloned());
-        args
-    }
+    url: String,
 }
 
 impl RedisServer {
@@ -217,22 +73,32 @@ impl RedisServer {
         RedisBuilder::default()
     }
 
-    /// What to give to `--redis`: `unix:///path` or `redis://127.0.0.1:port`.
+    /// What to give to `--redis`: `unix:///path`, `redis://address:port` or `rediss://name:port`.
     pub fn url(&self) -> String {
-        match self.port {
-            Some(port) => format!("redis://127.0.0.1:{port}"),
-            None => format!("unix://{}", self.socket().display()),
-        }
+        self.url.clone()
     }
 
     /// The unix socket, which every server has.
     pub fn socket(&self) -> PathBuf {
-        self.scratch.path().join("redis.sock")
+        socket_in(&self.scratch)
+    }
+
+    /// Shows another certificate to whoever connects from now on.
+    ///
+    /// # Panics
+    /// As [`RedisServer::cli`].
+    #[track_caller]
+    pub fn show(&self, certificate: &Certificate) {
+        let (cert, key) = (
+            &certificate.cert.display().to_string(),
+            &certificate.key.display().to_string(),
+        );
+        self.cli(&["CONFIG", "SET", "tls-cert-file", cert, "tls-key-file", key]);
     }
 
     /// The TCP address, if it has one.
     pub fn addr(&self) -> Option<SocketAddr> {
-        self.port.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
+        self.addr
     }
 
     /// The port at which other nodes of a cluster reach it, if it is one.
@@ -434,10 +300,4 @@ fn ping(socket: &Path) -> io::Result<String> {
         reply.extend_from_slice(&byte);
     }
     Ok(String::from_utf8_lossy(&reply).into_owned())
-}
-
-/// A port that was free a moment ago.
-fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there is a free port");
-    listener.local_addr().expect("a bound socket has an address").port()
 }
