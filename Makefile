@@ -31,7 +31,7 @@ bench: rust deps ## turns per second, latency, processor time and memory, beside
 	cargo build $(LOCKED) --release -p relevo-gateway -p relevo-worker
 	cargo bench $(LOCKED) -p relevo-loadtest --bench cluster
 
-test: rust deps build ## all tests; needs redis-server and haproxy and installs them if missing
+test: rust deps build ## all tests; needs redis-server, haproxy and openssl and installs them if missing
 	@if cargo nextest --version >/dev/null 2>&1; then \
 	    set -x; cargo nextest run $(LOCKED) --workspace; \
 	else \
@@ -126,7 +126,7 @@ endef
 
 # The C compiler links, and builds one cryptography crate; setpriv ties child processes to their test.
 deps: ## install what the tests need from Debian
-	$(call install,redis-server:redis-server haproxy:haproxy cc:gcc /usr/include/stdio.h:libc6-dev setpriv:util-linux)
+	$(call install,redis-server:redis-server haproxy:haproxy openssl:openssl cc:gcc /usr/include/stdio.h:libc6-dev setpriv:util-linux)
 
 deps-cc:
 	$(call install,cc:gcc /usr/include/stdio.h:libc6-dev)

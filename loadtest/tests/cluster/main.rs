@@ -30,5 +30,6 @@ mod resumes;
 mod rolling;
 mod stopped;
 mod suspends;
+mod tls;
 mod trouble;
 mod wire;

@@ -1,8 +1,10 @@
 //! Whether a Redis can keep what is promised: every node that holds data is looked at.
 
+use std::collections::HashMap;
+
 use futures_util::future::join_all;
 
-use super::connection::{Node, info_field};
+use super::connection::{Node, command, info_field};
 use super::{Retry, Store, StoreError};
 
 /// What a look at the servers found.
@@ -61,9 +63,8 @@ impl Store {
                 }
                 Err(StoreError::Refused { rule }) => return Err(StoreError::Refused { rule: of(node, &rule) }),
                 Err(error) if error.retry() == Retry::Later => {
-                    found
-                        .warnings
-                        .push(of(node, "it is away: its partitions are not served"));
+                    let text = format!("it is away: its partitions are not served: {error}");
+                    found.warnings.push(of(node, &text));
                     away.get_or_insert(error);
                 }
                 Err(error) => return Err(error),
@@ -143,9 +144,20 @@ async fn look(node: &Node, clustered: bool) -> Result<Look, StoreError> {
     }
     if field("aof_enabled").as_deref() == Some("0") {
         warnings.push("append-only file is off: a restart of redis loses turns that were accepted");
+    } else if appendfsync(node).await.as_deref() == Some("no") {
+        warnings.push("appendfsync is no: a crash of the machine loses the turns of the last half minute; everysec loses a second");
     }
     Ok(Look {
         run_id: field("run_id").unwrap_or_else(|| "unknown".to_owned()),
         warnings,
     })
+}
+
+/// When the append-only file reaches the disk; `None` for a user who may not ask.
+async fn appendfsync(node: &Node) -> Option<String> {
+    let mut ask = command("CONFIG");
+    ask.arg("GET").arg("appendfsync");
+    let answer = node.query(0, &ask).await.ok()?;
+    let settings: HashMap<String, String> = redis::from_redis_value(answer).ok()?;
+    settings.into_values().next()
 }

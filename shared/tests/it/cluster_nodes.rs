@@ -143,6 +143,10 @@ async fn every_primary_is_looked_at_before_a_start() {
     let warnings = store.preflight().await.unwrap().warnings;
     let addr = last.addr().unwrap().to_string();
     assert!(warnings.len() == 1 && warnings[0].starts_with(&addr), "{warnings:?}");
+    last.cli(&["CONFIG", "SET", "appendonly", "yes", "appendfsync", "no"]);
+    let warnings = store.preflight().await.unwrap().warnings;
+    let told = warnings[0].starts_with(&addr) && warnings[0].contains("appendfsync is no");
+    assert!(warnings.len() == 1 && told, "{warnings:?}");
     last.cli(&["CONFIG", "SET", "maxmemory", "100mb"]);
     last.cli(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
     // Any node may be the one that is named.

@@ -113,9 +113,18 @@ impl Node {
     /// Keeps what an answer says about the node.
     pub(in super::super) fn note<T>(&self, answer: &Result<T, RedisError>) {
         match answer {
-            Err(error) if breaks_connection(error) => self.away.now.store(self.away.kept, Ordering::Relaxed),
-            _ if self.is_away() => self.away.now.store(false, Ordering::Relaxed),
+            Err(error) if breaks_connection(error) => self.is_gone(error),
+            _ if self.is_away() => {
+                self.away.now.store(false, Ordering::Relaxed);
+                tracing::info!(node = self.name, "a node of redis is back");
+            }
             _ => {}
+        }
+    }
+
+    fn is_gone(&self, error: &RedisError) {
+        if self.away.kept && !self.away.now.swap(true, Ordering::Relaxed) {
+            tracing::warn!(node = self.name, %error, "a node of redis is away");
         }
     }
 
