@@ -189,17 +189,24 @@ fn ask(random: &mut Random, nonce: &str, context: &str, group: Group, doors: &[u
         _ => "",
     };
     let length = chunks * delay;
+    // Some are canceled in the silence before their end: what their worker writes next is the end itself.
+    let silent = canceled && group == Group::Demo && random.chance(40);
+    let (hold, from, to) = if silent {
+        (" hold=1", length, length + 900)
+    } else {
+        ("", 0, length + 19)
+    };
     Ask {
         nonce: nonce.to_owned(),
         context: context.to_owned(),
         task: None,
-        text: format!("chunks={chunks} delay={delay}{kind} nonce={nonce}"),
+        text: format!("chunks={chunks} delay={delay}{kind}{hold} nonce={nonce}"),
         before: Vec::new(),
         group,
         keyed: random.chance(85),
         streamed: canceled || random.chance(85),
         kept: random.chance(20),
-        cancel: canceled.then(|| Duration::from_millis(random.below(length + 20))),
+        cancel: canceled.then(|| Duration::from_millis(random.between(from, to))),
         doors: doors.to_vec(),
     }
 }
