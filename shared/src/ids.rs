@@ -9,7 +9,7 @@ mod partition;
 mod uuid7;
 
 pub use entry::{Cursor, CursorError, EntryId, Nonce};
-pub use hash::{ContextKey, IdempotencyKey, ScopeKey};
+pub use hash::{ContextKey, IdempotencyKey, OwnerKey, ScopeKey};
 pub use partition::{Layout, LayoutError, Partition, key_slot};
 pub use uuid7::{TaskId, TurnId};
 

@@ -8,6 +8,7 @@ mod digest;
 mod http;
 mod open;
 mod s3;
+mod upload;
 
 use std::ops::Range;
 use std::path::{Path as FilePath, PathBuf};
@@ -22,8 +23,9 @@ use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt as _, PutPa
 
 use crate::ids::TaskId;
 
-pub use digest::Digest;
+pub use digest::{Digest, Digester};
 pub use object_store;
+pub use upload::Upload;
 
 /// The artifact store does not do what it should.
 #[derive(Debug, thiserror::Error)]

@@ -29,7 +29,7 @@ use tokio::time::Instant;
 pub use crate::input::Prompt;
 use crate::runner::leases::Guard;
 use crate::runner::past::Past;
-pub use crate::runner::sink::{EventSink, Metadata, SESSION_BYTES, SESSION_ITEMS, SessionError, SinkClosed};
+pub use crate::runner::sink::{Enclosed, EventSink, Metadata, SESSION_BYTES, SESSION_ITEMS, SessionError, SinkClosed};
 
 /// What an agent is given.
 #[derive(Debug, Clone)]

@@ -11,7 +11,7 @@ mod hostile;
 mod parts;
 mod workspace;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use relevo_shared::agents::Profile;
@@ -41,17 +41,6 @@ impl Unusable {
     pub(crate) const fn new(words: &'static str) -> Self {
         Self { words, why: words }
     }
-}
-
-/// Longest path that the system opens, and longest name in it.
-const LONGEST_PATH: usize = 4095;
-const LONGEST_NAME: usize = 255;
-
-/// Whether something may exist under a path of this length. Where nothing can, nothing is looked for: that costs its components
-/// times its length.
-fn may_exist(path: &Path) -> bool {
-    let short = |name: std::path::Component<'_>| name.as_os_str().len() <= LONGEST_NAME;
-    path.as_os_str().len() <= LONGEST_PATH && path.components().all(short)
 }
 
 /// Reads the message of a turn by the rules of `profile`; `None` when it has none. Files are read: not on a thread of the

@@ -7,6 +7,7 @@
 pub mod agent;
 mod app;
 mod config;
+mod files;
 #[cfg(test)]
 mod fixture;
 mod input;

@@ -25,8 +25,8 @@ relevo_shared::metrics! {
         leases_lost: Counter = "relevo_worker_leases_lost_total",
         /// Attempts that began here, by kind: first, later, or answered, which goes on with one that suspended the turn.
         attempts: CounterVec = "relevo_worker_attempts_total" ["kind"],
-        /// Parts for the artifact store, by what became of them: stored, known (the task has the same content there), over_limit, failed
-        /// (the turn is handed to another worker).
+        /// Parts for the artifact store, by what became of them: stored, known (the task has the same content there), over_limit, over_quota, refused
+        /// (a file that the agent named and that is not taken), failed (the turn is handed to another worker).
         artifacts: CounterVec = "relevo_worker_artifacts_total" ["outcome"],
         /// Bytes written to the artifact store.
         artifact_bytes: Counter = "relevo_worker_artifact_bytes_total",
@@ -54,7 +54,7 @@ impl WorkerMetrics {
         for script in ["emit", "finish", "suspend", "hand_back"] {
             instruments.fenced.with_label_values(&[script]);
         }
-        for outcome in ["stored", "known", "over_limit", "failed"] {
+        for outcome in ["stored", "known", "over_limit", "over_quota", "refused", "failed"] {
             instruments.artifacts.with_label_values(&[outcome]);
         }
         Self {

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::record::CrashPolicy;
+
 /// Why a turn ended FAILED.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -24,6 +26,8 @@ pub enum FailReason {
     ArtifactsUnavailable,
     /// The agent produced more than the limits allow.
     OutputLimit,
+    /// The principal's artifacts are as much as they may be.
+    QuotaExceeded,
     /// The turn was handed back too often.
     HandbacksExhausted,
     /// The context was busy with another turn.
@@ -45,6 +49,7 @@ impl FailReason {
             Self::RedisUnavailable => "redis_unavailable",
             Self::ArtifactsUnavailable => "artifacts_unavailable",
             Self::OutputLimit => "output_limit",
+            Self::QuotaExceeded => "quota_exceeded",
             Self::HandbacksExhausted => "handbacks_exhausted",
             Self::ContextBusy => "context_busy",
             Self::InvalidMessage => "invalid_message",
@@ -68,10 +73,63 @@ impl FailReason {
             Self::ArtifactsUnavailable => {
                 "The artifact store was away in the middle of the turn, and this agent is never run twice."
             }
-            Self::OutputLimit => "The agent produced more than the limits allow.",
+            Self::OutputLimit => {
+                "The agent produced more than turn.max_events, turn.max_bytes or turn.event_bytes allow."
+            }
+            Self::QuotaExceeded => "Your tasks have as many bytes of artifacts as they may have.",
             Self::HandbacksExhausted => "The turn was handed from worker to worker too often.",
             Self::ContextBusy => "Task is already working.",
             Self::InvalidMessage => "The message cannot be used.",
         }
+    }
+}
+
+/// What ended the attempt after which a turn is not tried again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LastAttempt {
+    /// Its worker died, or was out of reach for longer than its lease.
+    WorkerLost,
+    /// Its agent stopped without an end, or said that it cannot go on now.
+    AgentStopped,
+}
+
+impl LastAttempt {
+    /// The word used in metadata.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::WorkerLost => "worker_lost",
+            Self::AgentStopped => "agent_stopped",
+        }
+    }
+
+    /// A sentence for the person who reads the task: how often the turn may be tried, and what ended the last attempt.
+    pub fn text(self, policy: CrashPolicy, attempts: u32) -> String {
+        let what = match self {
+            Self::WorkerLost => "its worker was lost",
+            Self::AgentStopped => "its agent stopped before it had answered",
+        };
+        match policy {
+            CrashPolicy::Fail => format!("The turn ended because {what}, and this agent is never run twice."),
+            CrashPolicy::Restart => {
+                format!("The turn was tried as often as it may be ({attempts}); the last attempt ended because {what}.")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_attempt_is_told_with_how_many_there_may_be() {
+        assert_eq!(
+            LastAttempt::WorkerLost.text(CrashPolicy::Restart, 3),
+            "The turn was tried as often as it may be (3); the last attempt ended because its worker was lost."
+        );
+        assert_eq!(
+            LastAttempt::AgentStopped.text(CrashPolicy::Fail, 3),
+            "The turn ended because its agent stopped before it had answered, and this agent is never run twice."
+        );
     }
 }

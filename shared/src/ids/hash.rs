@@ -96,6 +96,38 @@ impl IdempotencyKey {
     }
 }
 
+/// A principal that artifacts are counted for, whatever tenants its tasks are in: which those are, it says itself.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct OwnerKey(String);
+
+impl OwnerKey {
+    /// The key of a principal.
+    pub fn of(subject: &str) -> Self {
+        Self(text(&digest(&["owner", subject])))
+    }
+
+    /// Takes a key that Redis returned.
+    pub fn from_text(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The 22 characters.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Where it is counted, of `partitions`.
+    pub fn partition(&self, partitions: u16) -> Partition {
+        partition(&digest(&["owner's place", &self.0]), partitions)
+    }
+}
+
+impl fmt::Display for OwnerKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 /// The first 32 bits mod P.
 fn partition(digest: &[u8; 32], partitions: u16) -> Partition {
     let [a, b, c, d, ..] = *digest;

@@ -1,13 +1,13 @@
 //! Deletes the objects of tasks that are gone. Apart from the pass over the partitions, so that an artifact store that is away keeps
 //! nothing else waiting; only processes with a store do it. Each task is claimed for a while, and its note goes only when all its
-//! objects have: whoever dies half-way leaves the note to the next.
+//! objects have, and its principal is not charged for them any more: whoever dies half-way leaves the note to the next.
 
 use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
 
 use crate::domain::retry::jitter;
-use crate::ids::TaskId;
+use crate::ids::{OwnerKey, TaskId};
 use crate::objects::{Objects, ObjectsError};
 use crate::platform::entropy;
 use crate::store::{CLAIM_MS, Store, StoreError};
@@ -69,7 +69,8 @@ impl Reaper {
         for partition in self.store.noted_partitions().await? {
             loop {
                 let gone = self.store.gone_with_objects(partition, BATCH).await?;
-                let work: Vec<_> = gone.tasks.iter().map(|task| self.reap(*task, gone.claim)).collect();
+                let one = |(task, owner): &(TaskId, Option<OwnerKey>)| self.reap(*task, owner.clone(), gone.claim);
+                let work: Vec<_> = gone.tasks.iter().map(one).collect();
                 let reaped = stream::iter(work).buffer_unordered(AT_ONCE);
                 let failed = reaped.any(|reaped| std::future::ready(!reaped)).await;
                 if failed {
@@ -85,7 +86,7 @@ impl Reaper {
     }
 
     /// Says whether the artifact store did what it should.
-    async fn reap(&self, task: TaskId, claim: u64) -> bool {
+    async fn reap(&self, task: TaskId, owner: Option<OwnerKey>, claim: u64) -> bool {
         let limit = Duration::from_millis(CLAIM_MS / 2);
         let deleted = tokio::time::timeout(limit, self.objects.delete_all(task)).await;
         let deleted = deleted.unwrap_or_else(|elapsed| {
@@ -98,7 +99,13 @@ impl Reaper {
             Ok(()) => {
                 self.metrics.reaped.with_label_values(&["deleted"]).inc();
                 // A note that stays is found again; there is nothing left to delete then.
-                drop(self.store.objects_deleted(task, claim).await);
+                let freed = match &owner {
+                    Some(owner) => self.store.free_bytes(owner, task).await.is_ok(),
+                    None => true,
+                };
+                if freed {
+                    drop(self.store.objects_deleted(task, claim).await);
+                }
                 true
             }
             Err(error) => {

@@ -22,6 +22,28 @@ impl Digest {
     }
 }
 
+/// The SHA-256 of a content that comes in pieces.
+#[derive(Clone, Default)]
+pub struct Digester(Sha256);
+
+impl Digester {
+    /// Adds the next piece.
+    pub fn add(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// Of everything that was added.
+    pub fn finish(self) -> Digest {
+        Digest(self.0.finalize().into())
+    }
+}
+
+impl fmt::Debug for Digester {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Digester").finish_non_exhaustive()
+    }
+}
+
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&hex::encode(self.0))
@@ -37,6 +59,16 @@ impl fmt::Debug for Digest {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_content_in_pieces_has_the_name_of_the_whole() {
+        let mut pieces = Digester::default();
+        assert_eq!(pieces.clone().finish(), Digest::of(b""));
+        for piece in [&b"ab"[..], b"", b"c"] {
+            pieces.add(piece);
+        }
+        assert_eq!(pieces.finish(), Digest::of(b"abc"));
+    }
 
     #[test]
     fn a_content_has_one_name() {

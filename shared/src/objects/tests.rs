@@ -76,6 +76,38 @@ async fn a_task_takes_nothing_of_another_with_it() {
 }
 
 #[tokio::test]
+async fn what_is_written_in_pieces_is_there_when_it_is_finished_and_else_never() {
+    let folder = tempfile::tempdir().unwrap();
+    for objects in [in_directory(folder.path()), in_memory()] {
+        let digest = Digest::of(b"whole");
+        let mut upload = objects.upload(task(1), digest).await.unwrap();
+        upload.write(Bytes::from_static(b"who")).await.unwrap();
+        upload.write(Bytes::from_static(b"le")).await.unwrap();
+        assert_eq!(objects.list(task(1)).await.unwrap(), []);
+        // Another attempt does the same.
+        let mut other = objects.upload(task(1), digest).await.unwrap();
+        other.write(Bytes::from_static(b"whole")).await.unwrap();
+        other.finish().await.unwrap();
+        upload.give_up().await.unwrap();
+        assert_eq!(read(&objects, task(1), digest, Wanted::All).await.unwrap(), b"whole");
+        let mut again = objects.upload(task(1), digest).await.unwrap();
+        again.write(Bytes::from_static(b"whole")).await.unwrap();
+        again.finish().await.unwrap();
+        assert_eq!(objects.list(task(1)).await.unwrap(), [(digest, 5)]);
+    }
+    let left = std::fs::read_dir(folder.path().join(task(1).to_string())).unwrap();
+    assert_eq!(left.count(), 1);
+}
+
+#[test]
+fn every_store_takes_the_pieces_of_any_size() {
+    for size in [0, 1, 8 << 20, 1 << 30, 1 << 40, u64::MAX] {
+        let piece = Objects::piece(size);
+        assert!(piece >= 8 << 20 && size.div_ceil(piece) <= 10_000, "{size}: {piece}");
+    }
+}
+
+#[tokio::test]
 async fn what_a_writer_that_died_left_goes_too_and_links_are_not_followed() {
     let (folder, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let objects = in_directory(folder.path());

@@ -3,7 +3,7 @@
 //! Scripts receive [`Keys::meta`] as KEYS\[1\] and derive the names listed here from its prefix.
 
 use super::StoreError;
-use crate::ids::{ContextKey, IdempotencyKey, Layout, Partition, ScopeKey, TaskId, TurnId};
+use crate::ids::{ContextKey, IdempotencyKey, Layout, OwnerKey, Partition, ScopeKey, TaskId, TurnId};
 
 /// The hash tag of bells and of the registry of workers.
 pub(super) const BELL_TAG: &str = "bell";
@@ -151,6 +151,16 @@ impl Keys {
     /// Zset: tasks that may have objects in the artifact store, by when to look.
     pub fn objects(&self, partition: Partition) -> String {
         format!("{}objects", self.base(partition))
+    }
+
+    /// Hash: the principal that a task's objects are counted for.
+    pub fn owners(&self, partition: Partition) -> String {
+        format!("{}owners", self.base(partition))
+    }
+
+    /// Hash: what the tasks of a principal have in the artifact store.
+    pub fn used(&self, owner: &OwnerKey) -> String {
+        format!("{}used:{owner}", self.base(owner.partition(self.layout.partitions())))
     }
 
     /// Stream, capped: turns that nobody will run again.
@@ -347,6 +357,18 @@ pub fn documented() -> Vec<KeyDoc> {
             "one per task with objects, until they are deleted",
         ),
         doc(
+            "owners",
+            "hash",
+            "of those tasks the principals that their objects are counted for, only while `artifacts.principal_bytes` is set",
+            "one field per member of `objects`",
+        ),
+        doc(
+            "used:<principal>",
+            "hash",
+            "what the tasks of a principal have in the artifact store: `sum`, and of each task `<epoch> <bytes>`; in a partition of the principal's, only while `artifacts.principal_bytes` is set",
+            "one field per task with objects, until they are deleted",
+        ),
+        doc(
             "turns:dead",
             "stream",
             "dead letters: `t` turn, `k` task, `x` context key, `reason`, `r` record",
@@ -391,6 +413,8 @@ mod tests {
             keys.context_index(p, &context),
             keys.retain(p),
             keys.objects(p),
+            keys.owners(p),
+            keys.used(&OwnerKey::of("")),
             keys.dead(p),
             keys.channel(task),
             keys.control(p),
@@ -416,6 +440,8 @@ mod tests {
             "relevo:{7.38}:idx:ctx:MmdNz3o4cwkkWRRLywWS1o",
             "relevo:{7.38}:retain",
             "relevo:{7.38}:objects",
+            "relevo:{7.38}:owners",
+            "relevo:{59.33}:used:9U-u_jb-UwZ-SRYfjX1H7S",
             "relevo:{7.38}:turns:dead",
             "relevo:{7.38}:ch:00000000-0000-7007-8000-000000000001",
             "relevo:{7.38}:ctl",

@@ -5,7 +5,7 @@ use super::connection::{At, Via, command};
 use super::overview::time_ms;
 use super::script::{Args, Name, text};
 use super::{Store, StoreError};
-use crate::ids::{Partition, TaskId};
+use crate::ids::{OwnerKey, Partition, TaskId};
 
 /// A note is looked at again after this while its task is there, in ms. The end of the task brings it forward.
 const LOOK_MS: u64 = 86_400_000;
@@ -17,18 +17,22 @@ pub const CLAIM_MS: u64 = 120_000;
 pub struct GoneTasks {
     /// What [`Store::objects_deleted`] wants to be told.
     pub claim: u64,
-    /// The tasks.
-    pub tasks: Vec<TaskId>,
+    /// The tasks, with the principal that the objects of each are counted for, if they are.
+    pub tasks: Vec<(TaskId, Option<OwnerKey>)>,
 }
 
 impl Store {
-    /// Notes that a task may have objects, before the first is written. Safe to send twice.
+    /// Notes that a task may have objects, before the first is written, and for whom they are counted, if they are. Safe to send
+    /// twice.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn note_objects(&self, task: TaskId) -> Result<(), StoreError> {
+    pub async fn note_objects(&self, task: TaskId, owner: Option<&OwnerKey>) -> Result<(), StoreError> {
         let mut args = Args::new();
-        args.push("note").push(task.to_string()).number(LOOK_MS);
+        args.push("note")
+            .push(task.to_string())
+            .number(LOOK_MS)
+            .push(owner.map_or("", OwnerKey::as_str));
         let reply = self.run(Name::Objects, task.partition(), &args).await?;
         match reply.tag.as_str() {
             "NOTED" => Ok(()),
@@ -73,10 +77,16 @@ impl Store {
         args.push("gone").number(limit as u64).number(CLAIM_MS).number(LOOK_MS);
         let mut reply = self.run(Name::Objects, partition, &args).await?;
         match reply.tag.as_str() {
-            "GONE" => Ok(GoneTasks {
-                claim: reply.parsed()?,
-                tasks: reply.texts()?.iter().filter_map(|id| TaskId::parse(id)).collect(),
-            }),
+            "GONE" => {
+                let (claim, tasks, owners) = (reply.parsed()?, reply.texts()?, reply.texts()?);
+                let owner = |text: String| (!text.is_empty()).then(|| OwnerKey::from_text(text));
+                let gone = tasks.iter().zip(owners);
+                let gone = gone.filter_map(|(id, of)| Some((TaskId::parse(id)?, owner(of))));
+                Ok(GoneTasks {
+                    claim,
+                    tasks: gone.collect(),
+                })
+            }
             _ => Err(reply.unknown()),
         }
     }

@@ -77,6 +77,7 @@ scripts! {
     PutOff = "put_off",
     Purge = "purge",
     Objects = "objects",
+    Used = "used",
     Show = "show",
     Ring = "ring",
     Layout = "layout",

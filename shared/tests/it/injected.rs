@@ -21,13 +21,14 @@ use crate::fixture::World;
 use crate::scenes::{self, Break, Run, Scene};
 
 /// Commands that write nothing.
-const READS: [&str; 16] = [
+const READS: [&str; 17] = [
     "TIME",
     "INFO",
     "EXISTS",
     "HGET",
     "HMGET",
     "HGETALL",
+    "HLEN",
     "LLEN",
     "LPOS",
     "LRANGE",

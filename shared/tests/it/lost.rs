@@ -10,11 +10,11 @@ use relevo_shared::domain::fold::Folded;
 use relevo_shared::domain::reason::FailReason;
 use relevo_shared::domain::record::{BusyPolicy, CrashPolicy, TurnRecord};
 use relevo_shared::domain::state::End;
-use relevo_shared::ids::{EntryId, LeaseToken, Nonce, Partition, TaskId};
+use relevo_shared::ids::{EntryId, Epoch, LeaseToken, Nonce, OwnerKey, Partition, TaskId};
 use relevo_shared::janitor::{Why, cancel_idle, end_interrupted, give_back, interrupt, withdraw};
 use relevo_shared::store::{
     Batch, ConnectOptions, EmitReply, Finish, Held, HistoryLength, Interrupt, Keep, LeaseClient, Refused, Retry,
-    SCRIPTS, Store, StoreError, StoreMetrics, Submit, Submitted, Taken,
+    SCRIPTS, Store, StoreError, StoreMetrics, Submit, Submitted, Taken, Use, Used,
 };
 use relevo_testkit::FaultProxy;
 
@@ -197,7 +197,9 @@ impl<'a> Story<'a> {
             self.store.gone_with_objects(ONLY, 10).await
         })
         .await;
-        assert_eq!(claimed.tasks, [task]);
+        let owner = OwnerKey::of("somebody");
+        assert_eq!(claimed.tasks, [(task, Some(owner.clone()))]);
+        assert_eq!(until_known(async || self.store.free_bytes(&owner, task).await).await, 0);
         assert!(until_known(async || self.store.objects_deleted(task, claimed.claim).await).await);
     }
 
@@ -363,7 +365,19 @@ impl<'a> Story<'a> {
         for member in [format!("j:{}", record.task), format!("t:{}", record.task)] {
             self.purge(&member).await;
         }
-        until_known(async || self.store.note_objects(refused.task).await).await;
+        let owner = OwnerKey::of("somebody");
+        until_known(async || self.store.note_objects(refused.task, Some(&owner)).await).await;
+        let wanted = Use {
+            owner: &owner,
+            task: refused.task,
+            bytes: 7,
+            most: 7,
+            epoch: Epoch(1),
+        };
+        assert_eq!(
+            until_known(async || self.store.use_bytes(&wanted).await).await,
+            Used::Counted(7)
+        );
         self.purge(&format!("t:{}", refused.task)).await;
         self.objects(refused.task).await;
         self.purge(&format!("c:{}", self.world.context(&record))).await;

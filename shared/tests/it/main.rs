@@ -38,4 +38,5 @@ mod sessions;
 mod suspended;
 mod takes;
 mod twice;
+mod used;
 mod waiting;

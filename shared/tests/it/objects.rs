@@ -5,7 +5,7 @@ use std::path::Path;
 use bytes::Bytes;
 use prometheus::Registry;
 use relevo_shared::domain::state::End;
-use relevo_shared::ids::TaskId;
+use relevo_shared::ids::{OwnerKey, TaskId};
 use relevo_shared::janitor::{Reaper, ReaperMetrics};
 use relevo_shared::objects::{Digest, Objects, Wanted};
 use relevo_shared::platform::config::{ArtifactSettings, ArtifactStore};
@@ -21,6 +21,10 @@ fn objects(path: &Path) -> Objects {
     Objects::open_shared(&settings).unwrap().unwrap()
 }
 
+fn owner() -> OwnerKey {
+    OwnerKey::of("somebody")
+}
+
 fn reaper(world: &World, objects: &Objects) -> (Reaper, Registry) {
     let registry = Registry::new();
     let metrics = ReaperMetrics::register(&registry).unwrap();
@@ -29,7 +33,7 @@ fn reaper(world: &World, objects: &Objects) -> (Reaper, Registry) {
 
 async fn put(world: &World, objects: &Objects, task: TaskId) -> Digest {
     let digest = Digest::of(b"content");
-    world.store.note_objects(task).await.unwrap();
+    world.store.note_objects(task, Some(&owner())).await.unwrap();
     objects.put(task, digest, Bytes::from_static(b"content")).await.unwrap();
     digest
 }
@@ -109,7 +113,7 @@ async fn whoever_dies_half_way_leaves_the_rest_to_the_next() {
     let partition = task.partition();
     // It asked, and died.
     let asked = world.store.gone_with_objects(partition, 10).await.unwrap();
-    assert_eq!(asked.tasks, [task]);
+    assert_eq!(asked.tasks, [(task, Some(owner()))]);
     assert_eq!(
         world.store.gone_with_objects(partition, 10).await.unwrap().tasks,
         [],
@@ -135,7 +139,7 @@ async fn what_a_writer_that_was_too_late_leaves_is_found() {
     put(&world, &objects, task).await;
     purge(&world, task).await;
     let GoneTasks { claim, tasks } = world.store.gone_with_objects(task.partition(), 10).await.unwrap();
-    assert_eq!(tasks, [task]);
+    assert_eq!(tasks, [(task, Some(owner()))]);
     objects.delete_all(task).await.unwrap();
     // A worker that was stopped all the while writes, and notes it.
     let digest = put(&world, &objects, task).await;

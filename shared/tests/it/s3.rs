@@ -20,6 +20,8 @@ const SECRET: &str = "hunter2hunter2";
 #[derive(Default)]
 struct Bucket {
     objects: BTreeMap<String, Vec<u8>>,
+    /// The pieces of the upload that is under way.
+    pieces: BTreeMap<u32, Vec<u8>>,
     requests: Vec<String>,
     /// The status of every answer, if it is one.
     broken: Option<u16>,
@@ -61,6 +63,26 @@ async fn answer(State(bucket): State<Shared>, request: Request<Body>) -> Respons
             stored.headers_mut().insert("etag", mark.parse().unwrap());
             bucket.objects.insert(key.to_owned(), body.to_vec());
             stored
+        }
+        (Method::POST, "uploads=") => reply(200, "<R><UploadId>u1</UploadId></R>"),
+        (Method::PUT, query) if query.contains("uploadId=u1") => {
+            let number = query
+                .split('&')
+                .find_map(|pair| pair.strip_prefix("partNumber="))
+                .unwrap();
+            bucket.pieces.insert(number.parse().unwrap(), body.to_vec());
+            let mut stored = reply(200, "");
+            stored.headers_mut().insert("etag", "\"piece\"".parse().unwrap());
+            stored
+        }
+        (Method::POST, "uploadId=u1") => {
+            let whole = std::mem::take(&mut bucket.pieces).into_values().flatten().collect();
+            bucket.objects.insert(key.to_owned(), whole);
+            reply(200, "<R><ETag>whole</ETag></R>")
+        }
+        (Method::DELETE, "uploadId=u1") => {
+            bucket.pieces.clear();
+            reply(204, "")
         }
         (Method::GET, query) if query.contains("list-type=2") => reply(200, list(&bucket, query)),
         (Method::POST, "delete") => {
@@ -211,6 +233,32 @@ async fn a_bucket_does_what_a_directory_does() {
     assert_eq!(objects.list(task(1)).await.unwrap(), []);
     assert_eq!(
         read(&objects, task(2), digest, Wanted::All).await.unwrap(),
+        b"0123456789"
+    );
+}
+
+#[tokio::test]
+async fn what_is_written_in_pieces_is_there_when_it_is_finished_and_else_never() {
+    let (bucket, endpoint) = serve().await;
+    let objects = open(&endpoint);
+    let digest = Digest::of(b"0123456789");
+    for finished in [false, true] {
+        let mut upload = objects.upload(task(1), digest).await.unwrap();
+        for piece in [&b"01234"[..], b"56789"] {
+            upload.write(Bytes::from_static(piece)).await.unwrap();
+        }
+        assert_eq!(bucket.lock().unwrap().pieces.len(), 2);
+        assert_eq!(read(&objects, task(1), digest, Wanted::All).await, None);
+        if finished {
+            upload.finish().await.unwrap();
+        } else {
+            upload.give_up().await.unwrap();
+            assert_eq!(objects.list(task(1)).await.unwrap(), []);
+        }
+        assert!(bucket.lock().unwrap().pieces.is_empty());
+    }
+    assert_eq!(
+        read(&objects, task(1), digest, Wanted::All).await.unwrap(),
         b"0123456789"
     );
 }

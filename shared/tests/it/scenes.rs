@@ -10,9 +10,9 @@ use relevo_shared::domain::fold::Folded;
 use relevo_shared::domain::reason::FailReason;
 use relevo_shared::domain::record::{BusyPolicy, CrashPolicy, TurnRecord};
 use relevo_shared::domain::state::End;
-use relevo_shared::ids::{ContextKey, EntryId, LeaseToken, Nonce, Partition};
+use relevo_shared::ids::{ContextKey, EntryId, Epoch, LeaseToken, Nonce, OwnerKey, Partition};
 use relevo_shared::janitor::{Conclusion, Why, cancel_idle, conclude, give_back, withdraw};
-use relevo_shared::store::{Batch, Held, Keep, LeaseClient, Open, Refused, Reservation, SessionItems};
+use relevo_shared::store::{Batch, Held, Keep, LeaseClient, Open, Refused, Reservation, SessionItems, Use};
 
 use crate::fixture::{Running, TTL, World, is_done, token, worker};
 use crate::probe::{Dump, Probe, Saved, list, text};
@@ -238,13 +238,19 @@ impl Stage<'_> {
         let world = self.world;
         let ended = world.ended("c-1", End::Completed).await.taken.record.task;
         self.ready();
-        world.store.note_objects(ended).await.unwrap();
+        world.store.note_objects(ended, None).await.unwrap();
         self.done("a task that is about to have objects", "objects");
+
+        let owner = OwnerKey::of("somebody");
+        let ended = world.ended("c-1", End::Completed).await.taken.record.task;
+        self.ready();
+        world.store.note_objects(ended, Some(&owner)).await.unwrap();
+        self.done("a task that is about to have objects that are counted", "objects");
 
         let ended = world.ended("c-1", End::Completed).await.taken.record.task;
         let gone = world.record("c-2").await.task;
         for task in [ended, gone] {
-            world.store.note_objects(task).await.unwrap();
+            world.store.note_objects(task, Some(&owner)).await.unwrap();
             world
                 .probe
                 .set_score(&world.store.keys().objects(ONLY), &task.to_string(), 1);
@@ -254,13 +260,13 @@ impl Stage<'_> {
         self.done("a task that is gone, and one that is not", "objects");
 
         let gone = world.record("c-2").await.task;
-        world.store.note_objects(gone).await.unwrap();
+        world.store.note_objects(gone, Some(&owner)).await.unwrap();
         self.ready();
         world.store.objects_deleted(gone, 1).await.unwrap();
         self.done("objects that may be there again", "objects");
 
         let gone = world.record("c-2").await.task;
-        world.store.note_objects(gone).await.unwrap();
+        world.store.note_objects(gone, Some(&owner)).await.unwrap();
         world
             .probe
             .set_score(&world.store.keys().objects(ONLY), &gone.to_string(), 1);
@@ -268,6 +274,43 @@ impl Stage<'_> {
         self.ready();
         world.store.objects_deleted(gone, claimed.claim).await.unwrap();
         self.done("objects that are deleted", "objects");
+    }
+
+    async fn used(&mut self) {
+        let world = self.world;
+        let owner = OwnerKey::of("somebody");
+        let (one, other) = (world.record("c-1").await.task, world.record("c-2").await.task);
+        let wanted = |task, bytes| Use {
+            owner: &owner,
+            task,
+            bytes,
+            most: 100,
+            epoch: Epoch(5),
+        };
+        for (name, before) in [
+            ("the first bytes of a principal", 0),
+            ("more bytes of a task", 1),
+            ("other bytes", 2),
+        ] {
+            for task in [one, other].iter().take(before) {
+                world.store.use_bytes(&wanted(*task, 30)).await.unwrap();
+            }
+            self.ready();
+            world.store.use_bytes(&wanted(one, 40)).await.unwrap();
+            self.done(name, "used");
+        }
+        for (name, tasks) in [
+            ("nothing to give back", 0),
+            ("the last bytes of a principal", 1),
+            ("bytes of one task", 2),
+        ] {
+            for task in [one, other].iter().take(tasks) {
+                world.store.use_bytes(&wanted(*task, 30)).await.unwrap();
+            }
+            self.ready();
+            world.store.free_bytes(&owner, one).await.unwrap();
+            self.done(name, "used");
+        }
     }
 
     /// Sends two session items, with these texts.
@@ -925,6 +968,7 @@ impl Stage<'_> {
         self.done("a member that cannot be deleted", "put_off");
 
         self.objects().await;
+        self.used().await;
 
         self.ready();
         crate::fixture::layout(world).await;

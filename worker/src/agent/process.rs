@@ -12,7 +12,7 @@ mod stderr;
 mod talk;
 mod wire;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,6 +37,8 @@ pub struct Process {
     supervisor: Option<PathBuf>,
     tasks: Tasks,
     kept: Option<Arc<Kept>>,
+    /// Where the processes run, free of symbolic links; none when that is the whole disk.
+    home: Option<Arc<Path>>,
 }
 
 impl Process {
@@ -44,7 +46,11 @@ impl Process {
     /// when unset. Within a runtime.
     pub fn new(config: ProcessConfig, supervisor: Option<PathBuf>, tasks: &Tasks, most: usize) -> Self {
         let kept = config.keep.map(|keep| Kept::new(keep, config.kill_grace, most, tasks));
+        let home = config.cwd.clone().map_or_else(std::env::current_dir, Ok);
+        let home = home.and_then(|home| home.canonicalize());
+        let home = home.ok().filter(|home| home.parent().is_some()).map(Arc::from);
         Self {
+            home,
             config,
             supervisor,
             tasks: tasks.clone(),
@@ -78,9 +84,18 @@ impl Process {
             cancel,
             grace: self.config.kill_grace,
             names: Names::default(),
+            workspace: self.workspace(&turn),
         };
         let verdict = talk.run().await;
         self.conclude(verdict, child, &turn, cancel).await
+    }
+
+    /// Where the files of a turn lie: where its context works, if its profile says so, else where the agent does.
+    fn workspace(&self, turn: &Turn) -> Option<Arc<Path>> {
+        match &turn.prompt {
+            Some(prompt) => Some(Arc::from(prompt.workspace.as_path())),
+            None => self.home.clone(),
+        }
     }
 
     /// The kept process of the context, if nothing ran in the context since its last turn, or a new one.

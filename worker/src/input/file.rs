@@ -1,19 +1,13 @@
 //! Files that parts name by a URL: only local ones, only inside the workspace, only whole.
-//!
-//! What is opened is what was judged: the path is freed of symbolic links first, and the file that was opened is asked where
-//! it lies, so that a link put there in between gains nothing. Nothing that is not a regular file is read.
 
-use std::fs::{File, OpenOptions};
 use std::io::Read as _;
-use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
-use rustix::fs::{FsWord, OFlags, PROC_SUPER_MAGIC};
 use url::Url;
 
+use super::Unusable;
 use super::workspace::Roots;
-use super::{Unusable, may_exist};
+use crate::files::{self, Refused};
 
 const NOT_LOCAL: Unusable = Unusable::new("A2A file URL parts must use local file:// URLs.");
 const OUTSIDE: Unusable = Unusable::new("A2A file URL part is outside the allowed workspace.");
@@ -27,86 +21,46 @@ pub(super) struct Place<'a> {
 
 /// A file that was opened.
 #[derive(Debug)]
-pub(super) struct Opened {
-    file: File,
-    path: PathBuf,
-    length: u64,
-}
+pub(super) struct Opened(files::Opened);
 
 impl Place<'_> {
     /// Opens what a URL names.
     pub(super) fn open(&self, url: &str) -> Result<Opened, Unusable> {
-        let path = path_of(url)?;
-        let (real, whole) = resolve(&path);
-        if !self.holds(&real) {
-            return Err(OUTSIDE);
+        let holds = |path: &Path| path.starts_with(self.workspace) && self.roots.hold(path);
+        match files::open(&path_of(url)?, holds) {
+            Ok(opened) => Ok(Opened(opened)),
+            Err(Refused::Outside) => Err(OUTSIDE),
+            Err(Refused::NoFile) => Err(NO_FILE),
         }
-        if !whole {
-            return Err(NO_FILE);
-        }
-        // Without waiting for the other end of a pipe.
-        let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC).bits();
-        let flags = i32::try_from(flags).map_err(|_wrong| NO_FILE)?;
-        let file = OpenOptions::new().read(true).custom_flags(flags).open(&real);
-        let file = file.map_err(|_wrong| NO_FILE)?;
-        let metadata = file.metadata().map_err(|_wrong| NO_FILE)?;
-        if !metadata.is_file() || is_the_systems(&file) {
-            return Err(NO_FILE);
-        }
-        let lies = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).map_err(|_wrong| NO_FILE)?;
-        if !self.holds(&lies) {
-            return Err(OUTSIDE);
-        }
-        Ok(Opened {
-            file,
-            path: real,
-            length: metadata.len(),
-        })
-    }
-
-    fn holds(&self, path: &Path) -> bool {
-        path.starts_with(self.workspace) && self.roots.hold(path)
     }
 }
 
 impl Opened {
     /// How long it is, as far as it knows.
     pub(super) fn length(&self) -> u64 {
-        self.length
+        self.0.length
     }
 
     /// Its whole content, if that is at most `most` bytes.
     pub(super) fn read(self, most: u64) -> Option<Vec<u8>> {
-        if self.length > most {
+        if self.0.length > most {
             return None;
         }
         let mut content = Vec::new();
         // It may grow while it is read, and some files do not know how long they are.
-        self.file.take(most + 1).read_to_end(&mut content).ok()?;
+        self.0.file.take(most + 1).read_to_end(&mut content).ok()?;
         (content.len() as u64 <= most).then_some(content)
     }
 
     /// Its name.
     pub(super) fn name(&self) -> String {
-        self.path
-            .file_name()
-            .map(|name| name.to_string_lossy().into_owned())
-            .unwrap_or_default()
+        let name = self.0.path.file_name();
+        name.map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
     }
 
     /// Where it is, as a URL.
     pub(super) fn url(&self) -> String {
-        Url::from_file_path(&self.path).map(String::from).unwrap_or_default()
-    }
-}
-
-/// Whether a file is a view into the system or its processes, such as `/proc/self/environ`: whatever the roots are, that is nobody's
-/// workspace.
-fn is_the_systems(file: &File) -> bool {
-    const SYSFS: FsWord = 0x6265_6572;
-    match rustix::fs::fstatfs(file) {
-        Ok(found) => [PROC_SUPER_MAGIC, SYSFS].contains(&found.f_type),
-        Err(_) => true,
+        Url::from_file_path(&self.0.path).map(String::from).unwrap_or_default()
     }
 }
 
@@ -118,37 +72,7 @@ fn path_of(url: &str) -> Result<PathBuf, Unusable> {
     if parsed.scheme() != "file" || !rest.starts_with("///") || parsed.host().is_some() {
         return Err(NOT_LOCAL);
     }
-    let path = parsed.to_file_path().map_err(|()| NOT_LOCAL)?;
-    if path.as_os_str().as_encoded_bytes().contains(&0) {
-        return Err(OUTSIDE);
-    }
-    if !may_exist(&path) {
-        return Err(NO_FILE);
-    }
-    Ok(path)
-}
-
-/// A path without symbolic links, as far as it exists, and whether all of it does.
-fn resolve(path: &Path) -> (PathBuf, bool) {
-    if let Ok(real) = path.canonicalize() {
-        return (real, true);
-    }
-    let mut missing = Vec::new();
-    for ancestor in path.ancestors() {
-        if let Ok(real) = ancestor.canonicalize() {
-            let mut whole = real;
-            for component in missing.into_iter().rev() {
-                whole.push(component);
-            }
-            return (whole, false);
-        }
-        match ancestor.components().next_back() {
-            Some(Component::Normal(name)) => missing.push(name.to_owned()),
-            // Up from where nothing is: nowhere.
-            _ => return (PathBuf::new(), false),
-        }
-    }
-    (PathBuf::new(), false)
+    parsed.to_file_path().map_err(|()| NOT_LOCAL)
 }
 
 #[cfg(test)]
@@ -241,25 +165,5 @@ mod tests {
         ] {
             assert_eq!(refused(&place, foreign), NOT_LOCAL.words, "{foreign}");
         }
-    }
-
-    #[test]
-    fn paths_and_names_are_looked_for_up_to_what_the_system_opens() {
-        let root = tempfile::tempdir().unwrap();
-        let workspace = root.path().canonicalize().unwrap();
-        let (fits, over) = ("n".repeat(255), "n".repeat(256));
-        std::fs::write(workspace.join(&fits), "x").unwrap();
-        let roots = Roots::new(&[workspace.display().to_string()]);
-        let place = Place {
-            workspace: &workspace,
-            roots: &roots,
-        };
-        let at = |name: &str| format!("file://{}/{name}", workspace.display());
-        assert!(place.open(&at(&fits)).is_ok());
-        assert_eq!(refused(&place, &at(&over)), NO_FILE.words);
-        assert!(!may_exist(Path::new(&over)));
-        let path = |length: usize| PathBuf::from(format!("/{}", "d/".repeat(2_100)).split_at(length).0);
-        assert!(may_exist(&path(4095)));
-        assert!(!may_exist(&path(4096)));
     }
 }

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use relevo_shared::domain::record::TurnRecord;
 use serde_json::Value;
 
-use super::{Unusable, may_exist};
+use super::Unusable;
+use crate::files::may_exist;
 
 /// For everything that is wrong with it: which it is would tell the sender what the disk holds.
 const fn invalid(why: &'static str) -> Unusable {

@@ -234,6 +234,16 @@ impl Draft {
         json_len(value) <= self.room().bytes as u64
     }
 
+    /// Most bytes of a part that fits into an event, where they are base64.
+    pub(crate) fn most_raw(&self) -> u64 {
+        (self.room().bytes / 4 * 3) as u64
+    }
+
+    /// How many bytes the turn may still produce.
+    pub(crate) fn left(&self) -> u64 {
+        self.limits.bytes.saturating_sub(self.total_bytes)
+    }
+
     /// Whether these parts could be said once more before `last` ends the turn, without more than the limits allow.
     pub(crate) fn can_repeat(&self, parts: &[Part], last: Option<&Message>) -> bool {
         let (bytes, rest) = (json_len(&parts), json_len(&last));

@@ -11,6 +11,8 @@ use relevo_shared::domain::record::TurnRecord;
 use relevo_shared::store::SessionItems;
 use tokio::sync::{mpsc, oneshot};
 
+pub use super::stow::Enclosed;
+
 /// How many items wait for the runner at the most.
 const WAITING: usize = 64;
 
@@ -21,8 +23,8 @@ pub type Metadata = HashMap<String, serde_json::Value>;
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "a session is the rare one")]
 pub(crate) enum Item {
-    /// What everyone sees.
-    Output(Output),
+    /// What everyone sees, with the files that some of its parts stand for.
+    Output(Output, Vec<Enclosed>),
     /// Items for the session, written with everything before them.
     Session {
         /// The items.
@@ -181,7 +183,7 @@ impl EventSink {
             metadata,
             class,
         };
-        self.send(Item::Output(output)).await
+        self.send(Item::Output(output, Vec::new())).await
     }
 
     /// Streams a piece of an artifact.
@@ -203,6 +205,23 @@ impl EventSink {
         last_chunk: bool,
         metadata: Option<Metadata>,
     ) -> Result<(), SinkClosed> {
+        self.artifact_of_files(artifact, Vec::new(), append, last_chunk, metadata)
+            .await
+    }
+
+    /// The same with parts that stand for files: each gets the content of its file before anyone sees it, as what is kept in the
+    /// artifact store, or as bytes where there is none.
+    ///
+    /// # Errors
+    /// [`SinkClosed`] when the turn is over for this agent. A file that cannot be taken ends it.
+    pub async fn artifact_of_files(
+        &self,
+        artifact: Artifact,
+        files: Vec<Enclosed>,
+        append: bool,
+        last_chunk: bool,
+        metadata: Option<Metadata>,
+    ) -> Result<(), SinkClosed> {
         if artifact.parts.is_empty() {
             return Ok(());
         }
@@ -212,7 +231,7 @@ impl EventSink {
             last_chunk,
             metadata,
         };
-        self.send(Item::Output(output)).await
+        self.send(Item::Output(output, files)).await
     }
 
     /// Adds items (JSON) to the agent's session in this context, with the events before them, and waits until they are written.

@@ -19,7 +19,7 @@ use super::leases::{Guard, Lease, News};
 use super::opening::Opening;
 use super::past::Past;
 use super::projection::{Paths, Projection};
-use super::sink::{EventSink, Item, Metadata, Output, SessionError};
+use super::sink::{Enclosed, EventSink, Item, Metadata, Output, SessionError};
 use super::stow::Stowed;
 use super::take::{Served, Worker};
 use super::write;
@@ -65,6 +65,8 @@ enum Attempt {
     OverLimit,
     /// The attempt had only to stop what a crashed one has begun elsewhere.
     Stopped(Stopped),
+    /// What the agent produced is not taken, with a sentence for the reader of the task.
+    Refused(FailReason, String),
 }
 
 /// A leased turn being run.
@@ -206,7 +208,7 @@ impl TurnRun {
             Some(attempt) => {
                 stop.send_replace(Some(match attempt {
                     Attempt::Canceled => StopReason::Client,
-                    Attempt::Overdue | Attempt::OverLimit => StopReason::Deadline,
+                    Attempt::Overdue | Attempt::OverLimit | Attempt::Refused(..) => StopReason::Deadline,
                     Attempt::Draining => StopReason::Drain,
                     Attempt::Returned(_)
                     | Attempt::Crashed
@@ -310,7 +312,7 @@ impl TurnRun {
                     for item in said.drain(..) {
                         let over = match item {
                             Item::Session { items, written } => self.write_session(items, written).await,
-                            Item::Output(mut output) => {
+                            Item::Output(mut output, files) => {
                                 let projection = self.projection.as_mut();
                                 if projection.is_some_and(|projection| !projection.output(&mut output)) {
                                     continue;
@@ -318,7 +320,7 @@ impl TurnRun {
                                 if self.draft.is_empty() {
                                     flush_at = Instant::now() + BATCH_WAIT;
                                 }
-                                self.say(output).await
+                                self.say_with(output, files).await
                             }
                         };
                         if over.is_some() {
@@ -331,12 +333,22 @@ impl TurnRun {
     }
 
     /// Adds what the agent said to what waits, and writes it whenever it is enough for a batch.
-    async fn say(&mut self, mut output: Output) -> Option<Attempt> {
+    async fn say(&mut self, output: Output) -> Option<Attempt> {
+        self.say_with(output, Vec::new()).await
+    }
+
+    /// The same with the files that some of its parts stand for.
+    async fn say_with(&mut self, mut output: Output, files: Vec<Enclosed>) -> Option<Attempt> {
         if !std::mem::replace(&mut self.said, true) && self.taken.record.direct {
             // From here on there is a task for clients.
             if let Some(over) = self.show().await {
                 return Some(over);
             }
+        }
+        if !files.is_empty()
+            && let Err(over) = self.enclose(&mut output, &files).await
+        {
+            return Some(over);
         }
         if let Err(over) = self.stow(&mut output).await {
             return Some(over);

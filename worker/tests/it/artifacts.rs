@@ -6,7 +6,7 @@ use a2a::{Artifact, Part, PartContent, TaskState};
 use relevo_shared::domain::event::TURN;
 use relevo_shared::domain::fold::Entry;
 use relevo_shared::domain::record::CrashPolicy;
-use relevo_shared::ids::{Nonce, TaskId};
+use relevo_shared::ids::{Nonce, OwnerKey, TaskId, TurnId};
 use relevo_shared::objects::Digest;
 use relevo_shared::store::StoredTask;
 use relevo_testkit::poll;
@@ -207,6 +207,84 @@ async fn a_task_has_no_more_than_its_bound_and_equal_contents_once() {
         (TaskState::Failed, "output_limit".to_owned())
     );
     assert_eq!(stage.objects(task), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_principal_has_no_more_than_its_quota_in_all_its_tasks() {
+    let stage = Stage::new().await;
+    let settings = [
+        ("artifacts.inline_max", "1KiB"),
+        ("artifacts.object_bytes", "2KiB"),
+        ("artifacts.task_bytes", "4KiB"),
+        ("artifacts.principal_bytes", "4KiB"),
+    ];
+    let worker = maker(&stage, &settings).await;
+    for (context, text, objects) in [("c-1", "2000", 1), ("c-2", "1024 2048", 1)] {
+        let (task, stored) = make(&stage, context, text).await;
+        assert_eq!(stored.state, TaskState::InputRequired, "{stored:?}");
+        assert_eq!(stage.objects(task), objects);
+    }
+    let (task, stored) = make(&stage, "c-3", "1025").await;
+    assert_eq!(
+        (stored.state.clone(), reason(&stored), stage.objects(task)),
+        (TaskState::Failed, "quota_exceeded".to_owned(), 0)
+    );
+    let words = crate::fixture::answer(&stored);
+    assert!(
+        words.contains("artifacts of 4KiB") && words.contains("have 4048 bytes"),
+        "{words}"
+    );
+    assert!((worker.metric("relevo_worker_artifacts_total", Some("over_quota")) - 1.0).abs() < 0.1);
+    // What stores nothing is not touched, and neither is somebody else.
+    let (_, stored) = make(&stage, "c-4", "1024").await;
+    assert_eq!(stored.state, TaskState::InputRequired);
+    let message = a2a::Message::new(a2a::Role::User, vec![Part::text("2048")]);
+    let record = stage.world.record("c-5", "maker", CrashPolicy::Restart, message);
+    let mut record = record.await;
+    record.sender.subject = "somebody".to_owned();
+    let (_, partition) = stage.world.store.place(&record.scope(), "c-5");
+    record.task = TaskId::new(record.submitted, partition, 1);
+    record.turn = TurnId::new(record.submitted, partition, 2);
+    let turn = stage.world.submit(record).await;
+    assert_eq!(stage.world.until_over(turn.task).await.state, TaskState::InputRequired);
+}
+
+/// An agent that stores a file and dies, until its third attempt.
+const DYING: &str = r#"
+import base64, json, os, sys
+turn = json.loads(sys.stdin.readline())
+part = {"raw": base64.b64encode(b"x" * 2000).decode()}
+print(json.dumps({"type": "artifact", "artifact": {"artifactId": "a", "parts": [part]}}), flush=True)
+print(json.dumps({"type": "session", "items": [], "expect": turn["session"]["length"]}), flush=True)
+sys.stdin.readline()
+if turn["turn"]["attempt"] < 3:
+    os._exit(3)
+print(json.dumps({"type": "end"}), flush=True)
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_that_is_run_again_is_counted_once() {
+    let stage = Stage::new().await;
+    let store = format!("file://{}", stage.root().display());
+    let settings = [
+        ("artifacts.store", store.as_str()),
+        BASE,
+        ("artifacts.inline_max", "1KiB"),
+        ("artifacts.object_bytes", "2KiB"),
+        ("artifacts.task_bytes", "2KiB"),
+        ("artifacts.principal_bytes", "2KiB"),
+    ];
+    let command = toml::Value::try_from(["python3", "-c", DYING]).unwrap();
+    let agents = format!("[maker]\nkind = \"process\"\npolicy = \"restart\"\ncommand = {command}\n");
+    let worker = RunningWorker::start_with(&stage.world.redis.url(), &settings, &agents).await;
+    let (task, stored) = make(&stage, "c-1", "x").await;
+    assert_eq!((stored.state.clone(), stage.objects(task)), (TaskState::Completed, 1));
+    let counted = stage.world.store.keys().used(&OwnerKey::of(""));
+    let counted = |field: &str| stage.world.redis.cli(&["HGET", &counted, field]).trim().to_owned();
+    assert_eq!(counted("sum"), "2000");
+    assert!(counted(&task.to_string()).ends_with(" 2000"));
+    let outcomes = ["stored", "known"].map(|outcome| worker.metric("relevo_worker_artifacts_total", Some(outcome)));
+    assert_eq!(outcomes.map(|count| count.to_string()), ["1", "2"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -14,6 +14,7 @@ mod a2a_hostile;
 mod a2a_scene;
 mod a2a_upstream;
 mod agents;
+mod artifact_files;
 mod artifacts;
 mod fixture;
 mod model;

@@ -8,11 +8,12 @@ use crate::fixture::{RunningWorker, World, answer};
 use crate::process_harness::Mark;
 
 const PYTHON: [&str; 2] = ["python3", "examples/python_agent.py"];
+const FILES: [&str; 2] = ["python3", "examples/files_agent.py"];
 const NODE: [&str; 2] = ["node", "examples/node_agent.mjs"];
 
 #[test]
 fn examples_are_short() {
-    for [_, file] in [PYTHON, NODE] {
+    for [_, file] in [PYTHON, FILES, NODE] {
         let text = std::fs::read_to_string(format!("{}/{file}", env!("CARGO_MANIFEST_DIR"))).unwrap();
         assert!(text.lines().count() < 40, "{file}");
     }
@@ -57,6 +58,33 @@ async fn the_python_example_answers_and_knows_what_was_said() {
             stored.folded.artifacts[0].parts[0],
             Part::data(serde_json::json!({"words": 3}))
         );
+        assert!(worker.stop().await);
+        mark.until_gone().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_example_with_files_hands_them_over_before_they_are_gone() {
+    for more in ["", "keep = \"10m\""] {
+        let (world, mark) = (World::start().await, Mark::new());
+        let home = mark.path("home");
+        std::fs::create_dir(&home).unwrap();
+        let more = format!("cwd = {:?}\n{more}", home.display().to_string());
+        let worker = RunningWorker::start_with(&world.redis.url(), &[], &mark.table(&FILES, &more)).await;
+        for context in ["c-1", "c-2"] {
+            let turn = world.ask(context, "hello there", CrashPolicy::Fail).await;
+            let stored = world.until_over(turn.task).await;
+            assert_eq!(
+                (stored.state.clone(), answer(&stored)),
+                (TaskState::Completed, "2 words.".to_owned())
+            );
+            let part = &stored.folded.artifacts[0].parts[0];
+            let report = Part::raw(b"0,hello\n1,there\n".to_vec())
+                .with_filename("report.csv")
+                .with_media_type("text/csv");
+            assert_eq!(*part, report);
+        }
+        assert_eq!(std::fs::read_dir(&home).unwrap().count(), 0);
         assert!(worker.stop().await);
         mark.until_gone().await;
     }

@@ -1,5 +1,7 @@
 //! The conversation of one turn: lines in, lines out, until the process says that it is over or something else ends it.
 
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use a2a::Message;
@@ -8,8 +10,12 @@ use tokio::time::{Instant, sleep_until};
 
 use super::child::Child;
 use super::lines::Line;
-use super::wire::{self, Said};
-use crate::agent::{CancelToken, EventSink, SinkClosed, StopReason};
+use super::wire::{self, Named, Said};
+use crate::agent::{CancelToken, Enclosed, EventSink, SinkClosed, StopReason};
+
+/// What is wrong with a file when the agent works in `/`, or in a directory that was not there when the worker started.
+const NO_WORKSPACE: &str =
+    "an artifact names a file, and the agent has no directory of its own: its `cwd` says which it is";
 
 /// How a conversation ended.
 #[derive(Debug)]
@@ -40,6 +46,8 @@ pub(super) struct Talk<'a> {
     pub(super) cancel: &'a CancelToken,
     pub(super) grace: Duration,
     pub(super) names: Names,
+    /// Where its files lie.
+    pub(super) workspace: Option<Arc<Path>>,
 }
 
 /// The ids of the messages of a turn. A process may name its messages; what it names is unique in the turn only.
@@ -132,10 +140,18 @@ impl Talk<'_> {
             }
             Said::Artifact {
                 artifact,
+                files,
                 append,
                 last_chunk,
                 metadata,
-            } => self.sink.artifact_with(artifact, append, last_chunk, metadata).await,
+            } => {
+                let Some(files) = self.enclosed(files) else {
+                    return Some(Verdict::Broken(NO_WORKSPACE.to_owned()));
+                };
+                self.sink
+                    .artifact_of_files(artifact, files, append, last_chunk, metadata)
+                    .await
+            }
             Said::Session { items, expect } => match self.sink.session(items, expect).await {
                 Ok(Ok(length)) => {
                     self.child.input.push(&wire::committed(length));
@@ -157,6 +173,16 @@ impl Talk<'_> {
             reason: StopReason::Lease,
             answered: false,
         })
+    }
+
+    /// Where files lie; `None` when there are some and nobody knows where.
+    fn enclosed(&self, files: Vec<Named>) -> Option<Vec<Enclosed>> {
+        let enclosed = |Named { part, path }| {
+            let workspace = Arc::clone(self.workspace.as_ref()?);
+            let path = workspace.join(path);
+            Some(Enclosed { part, path, workspace })
+        };
+        files.into_iter().map(enclosed).collect()
     }
 
     /// A message without an id, or with the id of the one before it, continues that. Any other is a message of its own, whose id

@@ -9,6 +9,9 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use crate::agent::{Ending, Metadata, Need, StopReason, Turn};
+pub(super) use file::Named;
+
+mod file;
 
 /// Longest line to the process, in MiB.
 const LONGEST_IN: usize = 4;
@@ -36,9 +39,10 @@ pub(super) enum Said {
         message: Option<Message>,
         metadata: Option<Metadata>,
     },
-    /// A piece of an artifact.
+    /// A piece of an artifact, with the files that some of its parts stand for.
     Artifact {
         artifact: Artifact,
+        files: Vec<Named>,
         append: bool,
         last_chunk: bool,
         metadata: Option<Metadata>,
@@ -66,7 +70,7 @@ enum Line {
     },
     #[serde(rename_all = "camelCase")]
     Artifact {
-        artifact: Artifact,
+        artifact: Map<String, Value>,
         #[serde(default)]
         append: bool,
         #[serde(default)]
@@ -168,6 +172,7 @@ pub(super) fn read(line: &[u8], record: &TurnRecord) -> Result<Said, String> {
             place,
         } => {
             place.check(record)?;
+            let (artifact, files) = file::artifact(artifact)?;
             if artifact.artifact_id.is_empty() {
                 return Err("the artifact has no artifactId".to_owned());
             }
@@ -176,6 +181,7 @@ pub(super) fn read(line: &[u8], record: &TurnRecord) -> Result<Said, String> {
             }
             Ok(Said::Artifact {
                 artifact,
+                files,
                 append,
                 last_chunk,
                 metadata: checked(metadata)?,
@@ -265,6 +271,9 @@ fn read_message(message: Option<Map<String, Value>>, record: &TurnRecord) -> Res
         turn: None,
     };
     place.check(record)?;
+    if file::is_in(&message) {
+        return Err("its message has a part with `file`: files are for artifacts".to_owned());
+    }
     message.insert("taskId".to_owned(), json!(record.task.to_string()));
     message.insert("contextId".to_owned(), json!(record.context_id));
     message.insert("role".to_owned(), json!("ROLE_AGENT"));

@@ -8,6 +8,9 @@ use relevo_shared::domain::record::TurnRecord;
 use relevo_shared::objects::Digest;
 use serde_json::json;
 
+/// The media type of what nobody knows.
+pub(super) const ANY_TYPE: &str = "application/octet-stream";
+
 /// What is stored of a part.
 pub(super) struct Content {
     pub(super) bytes: Bytes,
@@ -26,7 +29,7 @@ pub(super) fn takes(part: &Part, inline_max: usize, fits_nowhere: bool) -> bool 
 /// Takes the content out of a part; `None` when it has more than `most` bytes, or is a URL.
 pub(super) fn content(part: &mut Part, most: u64) -> Option<Content> {
     let (length, media_type) = match &part.content {
-        PartContent::Raw(bytes) => (bytes.len(), "application/octet-stream"),
+        PartContent::Raw(bytes) => (bytes.len(), ANY_TYPE),
         PartContent::Text(text) => (text.len(), "text/plain; charset=utf-8"),
         PartContent::Data(value) => (value.to_string().len(), "application/json"),
         PartContent::Url(_) => return None,

@@ -3,7 +3,7 @@
 use a2a::{Artifact, Message, TaskState};
 use relevo_shared::agents::{GoodEnd, Profile};
 use relevo_shared::domain::class::Class;
-use relevo_shared::domain::event::{TURN, direct_facts};
+use relevo_shared::domain::event::{self, TURN, direct_facts};
 use relevo_shared::domain::reason::FailReason;
 use relevo_shared::domain::record::CrashPolicy;
 use relevo_shared::domain::state::End;
@@ -85,6 +85,19 @@ impl TurnRun {
                     CrashPolicy::Fail => self.end(Close::failed(FailReason::AgentExited)).await,
                     CrashPolicy::Restart => self.give_back(Why::Crash).await,
                 }
+            }
+            Attempt::Refused(reason, text) => {
+                let record = &self.taken.record;
+                tracing::warn!(
+                    task.id = %record.task, turn.id = %record.turn, agent.name = record.agent,
+                    reason = reason.as_str(), text, "what the agent produced is not taken"
+                );
+                let message = event::agent_message(record, "failure", &text);
+                self.end(Close {
+                    message: Some(message),
+                    ..Close::failed(reason)
+                })
+                .await
             }
             Attempt::OverLimit => self.cut_off(FailReason::OutputLimit).await,
             Attempt::Overdue => self.cut_off(FailReason::DeadlineExceeded).await,

@@ -1,14 +1,15 @@
-//! What a turn does with parts that are too large for events: it brings them to the artifact store before their event is written, and
-//! stops when something else ends the attempt meanwhile.
+//! What a turn does with parts that are too large for events, and with files: it brings them to the artifact store before their event
+//! is written, and stops when something else ends the attempt meanwhile.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use a2a::{Message, Part};
+use relevo_shared::domain::reason::FailReason;
 use tokio::time::Instant;
 
-use super::super::sink::Output;
-use super::super::stow::{self, StowError};
+use super::super::sink::{Enclosed, Output};
+use super::super::stow::{self, Errand, StowError};
 use super::{Attempt, TurnRun, ended_by, unwritten};
 
 /// How long a note is tried of what a worker that has lost its lease may have written.
@@ -42,35 +43,82 @@ impl TurnRun {
         if parts.is_empty() {
             return Ok(false);
         }
-        // What was said before does not wait for it.
+        let record = Arc::clone(&self.taken);
+        let mut stowed = std::mem::take(&mut self.stowed);
+        let mut errand = Errand {
+            store: &worker.store,
+            record: &record.record,
+            epoch: record.epoch,
+            stowed: &mut stowed,
+            tasks: &worker.tasks,
+            metrics: &worker.metrics,
+        };
+        let work = Box::pin(async {
+            for part in parts {
+                artifacts.stow(&mut errand, part).await?;
+            }
+            Ok(())
+        });
+        let done = self.unless_interrupted(work).await;
+        self.stowed = stowed;
+        done.map(|()| true)
+    }
+
+    /// Puts the content of files where it belongs, for the parts that stand for them.
+    pub(super) async fn enclose(&mut self, output: &mut Output, files: &[Enclosed]) -> Result<(), Attempt> {
+        let Some(parts) = output.parts_mut() else {
+            return Ok(());
+        };
+        let worker = Arc::clone(&self.worker);
+        let record = Arc::clone(&self.taken);
+        let (most, mut left) = (self.draft.most_raw(), self.draft.left());
+        let mut stowed = std::mem::take(&mut self.stowed);
+        let mut errand = Errand {
+            store: &worker.store,
+            record: &record.record,
+            epoch: record.epoch,
+            stowed: &mut stowed,
+            tasks: &worker.tasks,
+            metrics: &worker.metrics,
+        };
+        let work = Box::pin(async {
+            for file in files {
+                let Some(part) = parts.get_mut(file.part) else { continue };
+                if let Some(artifacts) = &worker.artifacts {
+                    artifacts.stow_file(&mut errand, part, file).await?;
+                    continue;
+                }
+                let size = stow::inline_file(part, file, most).await?;
+                // No more in memory than could be written.
+                left = left.checked_sub(size).ok_or_else(|| {
+                    StowError::OverLimit("The agent's files together are more than turn.max_bytes.".to_owned())
+                })?;
+            }
+            Ok(())
+        });
+        let done = self.unless_interrupted(work).await;
+        self.stowed = stowed;
+        done
+    }
+
+    /// Does what may take its time, unless something else ends the attempt before. What was said before does not wait for it.
+    async fn unless_interrupted(&mut self, work: impl Future<Output = Result<(), StowError>>) -> Result<(), Attempt> {
         if !self.draft.is_empty()
             && let Some(over) = self.flush().await
         {
             return Err(over);
         }
-        let record = Arc::clone(&self.taken);
-        let mut stowed = std::mem::take(&mut self.stowed);
-        let work = async {
-            for part in parts {
-                artifacts
-                    .stow(&worker.store, &record.record, &mut stowed, part, &worker.metrics)
-                    .await?;
-            }
-            Ok(())
-        };
-        let done = tokio::select! {
+        tokio::select! {
             biased;
             over = self.interrupted() => Err(over),
-            done = work => done.map_err(|error: StowError| not_stowed(&error)),
-        };
-        self.stowed = stowed;
-        done.map(|()| true)
+            done = work => done.map_err(not_stowed),
+        }
     }
 
     /// Whoever was too late may have written an object after everything else of the task was deleted: noted again, it is found.
     pub(super) async fn note_what_may_be_left(&self) {
-        if self.stowed.noted {
-            let noted = stow::note(&self.worker.store, self.taken.record.task);
+        if let Some(artifacts) = self.worker.artifacts.as_ref().filter(|_| self.stowed.noted) {
+            let noted = artifacts.note(&self.worker.store, &self.taken.record);
             drop(tokio::time::timeout(LAST_NOTE, noted).await);
         }
     }
@@ -100,13 +148,22 @@ impl TurnRun {
     }
 }
 
-fn not_stowed(error: &StowError) -> Attempt {
+fn not_stowed(error: StowError) -> Attempt {
     match error {
-        StowError::OverLimit => Attempt::OverLimit,
-        StowError::Away(_) => {
-            tracing::error!(error = error as &dyn std::error::Error, "an artifact was not stored");
+        StowError::OverLimit(sentence) => Attempt::Refused(FailReason::OutputLimit, sentence),
+        StowError::OverQuota(sentence) => Attempt::Refused(FailReason::QuotaExceeded, sentence),
+        StowError::Late => Attempt::Lost,
+        StowError::File { sentence, source } => {
+            tracing::warn!(
+                error = &source as &dyn std::error::Error,
+                "a file of an agent was not taken"
+            );
+            Attempt::Refused(FailReason::AgentError, sentence)
+        }
+        StowError::Away(source) => {
+            tracing::error!(error = &source as &dyn std::error::Error, "an artifact was not stored");
             Attempt::NoArtifacts
         }
-        StowError::Store(error) => unwritten(error),
+        StowError::Store(error) => unwritten(&error),
     }
 }

@@ -81,6 +81,10 @@ crate::settings! {
         /// Most bytes that one task may have in the store, those of attempts that crashed included. What would exceed it ends its
         /// turn FAILED `output_limit`.
         task_bytes: ByteSize = "1GiB",
+        /// Most bytes that all tasks of one principal may have in the store together, whatever their tenants; deleted tasks give theirs
+        /// back. What would exceed it ends its turn FAILED `quota_exceeded`. Unset: no limit. Without authentication everyone is one
+        /// principal. What was stored before it was set does not count.
+        principal_bytes: Option<ByteSize> = "",
         /// The address in the URLs of artifacts: http:// or https://, without a slash at its end. Unset: `gateway.public_url`, or
         /// what `gateway.listen` says. A wrong one sends clients to files that they cannot reach.
         url_base: Option<ServiceUrl> = "",
@@ -148,6 +152,10 @@ impl Validate for ArtifactSettings {
             &self.task_bytes,
             rule,
         );
+        if let Some(most) = &self.principal_bytes {
+            let rule = "must be at least artifacts.object_bytes, or none as large could be stored";
+            errors.require(*most >= self.object_bytes, "artifacts.principal_bytes", most, rule);
+        }
     }
 }
 
@@ -255,6 +263,8 @@ mod tests {
     fn each_bound_holds_the_next() {
         assert_eq!(errors_with(&[("artifacts.object_bytes", "63KiB")]).len(), 1);
         assert_eq!(errors_with(&[("artifacts.task_bytes", "255MiB")]).len(), 1);
+        assert_eq!(errors_with(&[("artifacts.principal_bytes", "255MiB")]).len(), 1);
+        assert_eq!(errors_with(&[("artifacts.principal_bytes", "256MiB")]).len(), 0);
         let equal = [
             ("artifacts.inline_max", "1KiB"),
             ("artifacts.object_bytes", "1KiB"),

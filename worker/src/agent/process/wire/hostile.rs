@@ -9,6 +9,7 @@ use crate::fixture::record;
 const LINES: &[&str] = &[
     r#"{"type":"status","state":"working","message":{"parts":[{"text":"hi"}],"messageId":"m"},"metadata":{"a":1}}"#,
     r#"{"type":"artifact","artifact":{"artifactId":"a","parts":[{"raw":"AAEC"}]},"append":true,"lastChunk":false}"#,
+    r#"{"type":"artifact","artifact":{"artifactId":"a","parts":[{"file":"out/a.txt","filename":"b"}]}}"#,
     r#"{"type":"session","items":[1,{"a":[]}],"expect":0}"#,
     r#"{"type":"end","state":"completed","message":{"parts":[{"data":null}]},"direct":true}"#,
     r#"{"type":"error","text":"no","retryable":true}"#,
@@ -38,6 +39,7 @@ const NAMES: &[&str] = &[
     "turnId",
     "urn:relevo:a2a:turn:v1",
     "filename",
+    "file",
     "mediaType",
     "name",
     "extensions",
