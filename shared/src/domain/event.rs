@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::class::Class;
 use super::fold::Folded;
-use super::reason::FailReason;
+use super::reason::{FailReason, LastAttempt};
 use super::record::TurnRecord;
 use super::state::End;
 use super::wire;
@@ -198,6 +198,25 @@ pub fn ended_task(task: TaskId, context_id: &str, end: End, now: u64) -> Event {
 pub fn failed(record: &TurnRecord, reason: FailReason, now: u64) -> Event {
     let message = agent_message(record, "failure", reason.text());
     ended(record, End::Failed, Some(message), Some(reason), now)
+}
+
+/// The same after the last attempt of a turn, with what ended it.
+pub fn exhausted(record: &TurnRecord, last: LastAttempt, now: u64) -> Event {
+    let text = last.text(record.policy, record.attempts);
+    let message = agent_message(record, "failure", &text);
+    let mut event = ended(
+        record,
+        End::Failed,
+        Some(message),
+        Some(FailReason::AttemptsExhausted),
+        now,
+    );
+    if let StreamResponse::StatusUpdate(update) = &mut event.body
+        && let Some(Value::Object(facts)) = update.metadata.get_or_insert_default().get_mut(TURN)
+    {
+        facts.insert("lastAttempt".to_owned(), json!(last.as_str()));
+    }
+    event
 }
 
 /// A task that is born FAILED.

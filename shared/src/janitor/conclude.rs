@@ -1,10 +1,10 @@
 //! Carrying out a verdict: queue the turn again, look later, or end it with the events and the snapshot that belong to it.
 
-use crate::domain::due::{Verdict, crashed, handed_back};
+use crate::domain::due::{Verdict, crashed, handed_back, only_stops};
 use crate::domain::event::{self, Stopped};
 use crate::domain::fold::Fold;
 use crate::domain::position::trim_below;
-use crate::domain::reason::FailReason;
+use crate::domain::reason::{FailReason, LastAttempt};
 use crate::domain::state::End;
 use crate::ids::{ContextKey, LeaseToken, Nonce, Partition};
 use crate::platform::entropy;
@@ -123,6 +123,16 @@ async fn conclude_with(
 
 fn closing_event(live: &LiveTurn, conclusion: Conclusion, stamp: u64) -> event::Event {
     match conclusion.reason {
+        // Of one that was only stopped after its crash nobody knows any more what that was.
+        Some(FailReason::AttemptsExhausted) if !only_stops(&live.record, live.tries) => {
+            // Whoever gives a turn back does so while its lease holds.
+            let last = if conclusion.only_expired {
+                LastAttempt::WorkerLost
+            } else {
+                LastAttempt::AgentStopped
+            };
+            event::exhausted(&live.record, last, stamp)
+        }
         Some(reason) => event::failed(&live.record, reason, stamp),
         None => event::ended(&live.record, conclusion.end, None, None, stamp),
     }

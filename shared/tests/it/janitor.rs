@@ -4,7 +4,7 @@ use a2a::TaskState;
 use prometheus::Registry;
 use relevo_shared::domain::due::{Charge, QUEUED_CHECK_MS};
 use relevo_shared::domain::event::{Stopped, TURN};
-use relevo_shared::domain::reason::FailReason;
+use relevo_shared::domain::reason::{FailReason, LastAttempt};
 use relevo_shared::domain::record::{CrashPolicy, Tries, TurnRecord, VERSION};
 use relevo_shared::domain::state::End;
 use relevo_shared::ids::{ContextKey, Nonce, Partition, TurnId};
@@ -45,10 +45,22 @@ async fn ending(world: &World, record: &TurnRecord) -> (TaskState, Option<String
 }
 
 async fn failed_with(world: &World, record: &TurnRecord, reason: FailReason) {
+    failed_as(world, record, reason, reason.text()).await;
+}
+
+/// After its last attempt, which ended in this way.
+async fn exhausted(world: &World, record: &TurnRecord, last: LastAttempt) {
+    let text = last.text(record.policy, record.attempts);
+    failed_as(world, record, FailReason::AttemptsExhausted, &text).await;
+    let metadata = world.stored(record.task).await.folded.metadata;
+    assert_eq!(metadata[TURN]["lastAttempt"], last.as_str());
+}
+
+async fn failed_as(world: &World, record: &TurnRecord, reason: FailReason, text: &str) {
     let expected = (
         TaskState::Failed,
         Some(reason.as_str().to_owned()),
-        Some(reason.text().to_owned()),
+        Some(text.to_owned()),
     );
     assert_eq!(ending(world, record).await, expected);
     assert!(world.view(record).await.live.is_none());
@@ -97,7 +109,7 @@ async fn a_turn_whose_worker_died_runs_again_until_its_last_attempt_and_is_then_
     }
     turn.emit(&world.store, &["half "]).await;
     crash(&world, &turn).await;
-    failed_with(&world, &record, FailReason::AttemptsExhausted).await;
+    exhausted(&world, &record, LastAttempt::WorkerLost).await;
     assert_eq!(waits_in(&world, &record), None);
     let kinds = ["1.n", "1.n", "1.n", "1.b", "1.n", "1.b", "1.n", "1.t"];
     assert_eq!(world.kinds(record.task).await, kinds);
@@ -155,6 +167,25 @@ async fn what_an_at_most_once_turn_began_elsewhere_is_stopped_by_one_more_attemp
 }
 
 #[tokio::test]
+async fn whoever_gives_up_the_last_attempt_says_that_its_agent_stopped() {
+    let world = World::start().await;
+    for policy in [CrashPolicy::Fail, CrashPolicy::Restart] {
+        let record = TurnRecord {
+            policy,
+            attempts: 1,
+            ..world.record(&format!("{policy:?}")).await
+        };
+        let mut turn = world.run(&record).await;
+        turn.emit(&world.store, &["half "]).await;
+        assert_eq!(
+            hand_back(&world, &turn, Why::Crash).await,
+            GivenBack::Ended(End::Failed)
+        );
+        exhausted(&world, &record, LastAttempt::AgentStopped).await;
+    }
+}
+
+#[tokio::test]
 async fn an_at_most_once_turn_that_began_is_never_run_again() {
     let world = World::start().await;
     for (context, why) in [("crash", None), ("drain", Some(DRAINED))] {
@@ -167,7 +198,7 @@ async fn an_at_most_once_turn_that_began_is_never_run_again() {
         match why {
             None => {
                 crash(&world, &turn).await;
-                failed_with(&world, &record, FailReason::AttemptsExhausted).await;
+                exhausted(&world, &record, LastAttempt::WorkerLost).await;
             }
             Some(why) => {
                 assert_eq!(hand_back(&world, &turn, why).await, GivenBack::Ended(End::Failed));

@@ -4,7 +4,7 @@ use a2a::{StreamResponse, TaskState};
 use relevo_shared::domain::class::Class;
 use relevo_shared::domain::event::{self, attempt, valid_through};
 use relevo_shared::domain::fold::Fold;
-use relevo_shared::domain::reason::FailReason;
+use relevo_shared::domain::reason::{FailReason, LastAttempt};
 use relevo_shared::domain::record::TurnRecord;
 use relevo_shared::domain::state::End;
 use relevo_shared::ids::{EntryId, Nonce};
@@ -221,7 +221,10 @@ async fn a_turn_that_ends_without_its_worker_keeps_what_was_said() {
     let (state, status, history) = answer(world.stored(record.task).await);
     assert_eq!(
         (state, status),
-        (TaskState::Failed, vec![FailReason::AttemptsExhausted.text().to_owned()])
+        (
+            TaskState::Failed,
+            vec![LastAttempt::WorkerLost.text(record.policy, record.attempts)]
+        )
     );
     assert_eq!(history, ["hello", "half an answer and more"]);
 }

@@ -237,10 +237,9 @@ async fn a_restart_agent_that_exits_is_run_again_until_its_attempts_are_used() {
             CrashPolicy::Restart,
         )
         .await;
-    assert_eq!(
-        reason(&world.until_over(never.task).await).as_deref(),
-        Some("attempts_exhausted")
-    );
+    let never = world.until_over(never.task).await;
+    assert_eq!(reason(&never).as_deref(), Some("attempts_exhausted"));
+    assert!(answer(&never).contains("(3); the last attempt ended because its agent stopped"));
     assert!(worker.stop().await);
     mark.until_gone().await;
 }
