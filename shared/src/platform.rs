@@ -6,6 +6,7 @@
 //! others does it through `egress`. Nothing here is a static: two processes' worth of it can live in one test.
 
 pub mod admin;
+pub(crate) mod certificates;
 pub mod clock;
 pub mod config;
 pub mod egress;

@@ -10,6 +10,7 @@ use object_store::client::{
     ClientConfigKey, HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody,
     HttpService,
 };
+use reqwest::Certificate;
 use reqwest::redirect::Policy;
 
 /// How long a connection may take, name lookup and TLS included.
@@ -19,12 +20,19 @@ const SILENCE: Duration = Duration::from_secs(30);
 
 /// Makes clients. Redirects are not followed: a signature is good for one address.
 #[derive(Debug)]
-pub(super) struct Connector;
+pub(super) struct Connector {
+    /// Trusted beside the public authorities.
+    pub(super) certificates: Vec<Certificate>,
+}
 
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         let plain = options.get_config_value(&ClientConfigKey::AllowHttp).as_deref() == Some("true");
-        let client = reqwest::Client::builder()
+        let trusting = |builder: reqwest::ClientBuilder, certificate: &Certificate| {
+            builder.add_root_certificate(certificate.clone())
+        };
+        let builder = self.certificates.iter().fold(reqwest::Client::builder(), trusting);
+        let client = builder
             .https_only(!plain)
             .connect_timeout(CONNECT)
             .read_timeout(SILENCE)

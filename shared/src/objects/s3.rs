@@ -9,6 +9,7 @@ use object_store::{BackoffConfig, RetryConfig};
 
 use super::http::Connector;
 use super::{Objects, ObjectsError};
+use crate::platform::certificates::certificates;
 use crate::platform::config::ArtifactSettings;
 
 /// How often, and how long, the library repeats a request. What it gives up is repeated by workers and the reaper.
@@ -20,9 +21,15 @@ pub(super) fn open(settings: &ArtifactSettings, bucket: &str, prefix: &str) -> R
     let failed = |error: &dyn std::fmt::Display| ObjectsError::Open {
         rule: format!("artifacts.store: {error}"),
     };
+    let certificates = match &settings.s3_ca_file {
+        Some(path) => certificates(path).map_err(|rule| ObjectsError::Open {
+            rule: format!("artifacts.s3_ca_file: {} {rule}", path.display()),
+        })?,
+        None => Vec::new(),
+    };
     let mut builder = AmazonS3Builder::from_env()
         .with_bucket_name(bucket)
-        .with_http_connector(Connector)
+        .with_http_connector(Connector { certificates })
         .with_retry(RetryConfig {
             backoff: BackoffConfig::default(),
             max_retries: RETRIES,

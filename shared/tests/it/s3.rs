@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use axum::Router;
@@ -14,6 +15,7 @@ use futures_util::TryStreamExt as _;
 use relevo_shared::ids::{Partition, TaskId};
 use relevo_shared::objects::{Digest, Objects, ObjectsError, Wanted};
 use relevo_shared::platform::config::Loader;
+use relevo_testkit::tls::{AUTHORITY, Identity, TlsFront};
 
 const SECRET: &str = "hunter2hunter2";
 
@@ -172,17 +174,25 @@ fn reply(status: u16, body: impl Into<Body>) -> Response<Body> {
 }
 
 fn open(endpoint: &str) -> Objects {
-    let settings = Loader::new()
+    open_with(endpoint, None).unwrap()
+}
+
+/// With authorities that are trusted beside the public ones.
+fn open_with(endpoint: &str, authorities: Option<&Path>) -> Result<Objects, ObjectsError> {
+    let loader = Loader::new()
         .set("artifacts.store", "s3://bucket/team/files")
         .set("artifacts.s3_endpoint", endpoint)
         .set("artifacts.s3_allow_http", "true")
         .set("artifacts.s3_region", "eu-test-1")
         .set("artifacts.s3_access_key_id", "key")
-        .set("artifacts.s3_secret_access_key", SECRET)
-        .load()
-        .unwrap();
+        .set("artifacts.s3_secret_access_key", SECRET);
+    let loader = match authorities {
+        Some(path) => loader.set("artifacts.s3_ca_file", path.display().to_string()),
+        None => loader,
+    };
+    let settings = loader.load().unwrap();
     assert!(!format!("{:?} {}", settings.artifacts, settings.to_toml()).contains(SECRET));
-    Objects::open_shared(&settings.artifacts).unwrap().unwrap()
+    Objects::open_shared(&settings.artifacts).map(Option::unwrap)
 }
 
 fn task(n: u64) -> TaskId {
@@ -279,6 +289,43 @@ async fn a_bucket_that_fails_is_asked_a_few_times_and_says_no_secret() {
     bucket.lock().unwrap().broken = None;
     let digest = put(&objects, task(1), b"x").await.unwrap();
     assert_eq!(read(&objects, task(1), digest, Wanted::All).await.unwrap(), b"x");
+}
+
+#[tokio::test]
+async fn a_bucket_behind_tls_is_trusted_by_the_authorities_that_are_named() {
+    let (bucket, endpoint) = serve().await;
+    let behind = endpoint.strip_prefix("http://").unwrap().parse().unwrap();
+    let file = |text: &str| {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        file
+    };
+    let named = file(AUTHORITY);
+    for (identity, authorities, trusted) in [
+        (Identity::Issued, Some(named.path()), true),
+        (Identity::Issued, None, false),
+        (Identity::Stranger, Some(named.path()), false),
+        (Identity::OtherAddress, Some(named.path()), false),
+        (Identity::Expired, Some(named.path()), false),
+    ] {
+        let front = TlsFront::bind();
+        front.serve(identity, behind);
+        let objects = open_with(&format!("https://127.0.0.1:{}", front.port()), authorities).unwrap();
+        bucket.lock().unwrap().requests.clear();
+        assert_eq!(put(&objects, task(1), b"x").await.is_ok(), trusted, "{identity:?}");
+        assert_eq!(bucket.lock().unwrap().requests.is_empty(), !trusted, "{identity:?}");
+    }
+    let nothing = file("");
+    for (path, part) in [
+        (nothing.path(), "holds no certificate"),
+        (Path::new("/nowhere/ca.pem"), "cannot be read"),
+    ] {
+        let error = open_with("https://127.0.0.1:1", Some(path)).unwrap_err().to_string();
+        assert!(
+            error.contains("artifacts.s3_ca_file") && error.contains(part),
+            "{error}"
+        );
+    }
 }
 
 #[tokio::test]

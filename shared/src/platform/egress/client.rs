@@ -1,6 +1,6 @@
 //! The HTTP client of one agent: its guard, its credentials, its breakers and its connections.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use super::guard::{Guard, Lookup, SystemLookup};
 use super::metrics::EgressMetrics;
 use super::rules::Rules;
 use super::upstreams::Upstreams;
+use crate::platform::certificates::certificates;
 use crate::platform::config::EgressSettings;
 
 /// How long an unused connection stays open: shorter than what servers and the balancers before them use, mostly a minute.
@@ -72,7 +73,12 @@ impl Egress {
             certificates: settings
                 .ca_file
                 .as_deref()
-                .map(certificates)
+                .map(|path| {
+                    certificates(path).map_err(|text| SetupError::Certificates {
+                        path: path.to_owned(),
+                        text,
+                    })
+                })
                 .transpose()?
                 .unwrap_or_default(),
             connect_timeout: settings.connect_timeout,
@@ -119,19 +125,6 @@ impl Egress {
             upstreams: Upstreams::new(agent, self.breaker, self.metrics.clone()),
         })
     }
-}
-
-fn certificates(path: &Path) -> Result<Vec<Certificate>, SetupError> {
-    let refused = |text: String| SetupError::Certificates {
-        path: path.to_owned(),
-        text,
-    };
-    let text = std::fs::read(path).map_err(|error| refused(format!("cannot be read: {}", error.kind())))?;
-    let found = Certificate::from_pem_bundle(&text).map_err(|_invalid| refused("is no PEM".to_owned()))?;
-    if found.is_empty() {
-        return Err(refused("holds no certificate".to_owned()));
-    }
-    Ok(found)
 }
 
 /// A request, and how long and how large its answer may be.

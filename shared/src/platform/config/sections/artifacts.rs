@@ -100,6 +100,9 @@ crate::settings! {
         s3_secret_access_key: Option<Secret> = "",
         /// File with the secret, read once at start; line ends after it are cut. Not together with `s3_secret_access_key`.
         s3_secret_access_key_file: Option<PathBuf> = "",
+        /// File of PEM certificates that are trusted beside the public authorities, for a bucket with certificates of one's own. Read once at
+        /// start.
+        s3_ca_file: Option<PathBuf> = "",
         /// Whether the bucket may be reached without TLS: whoever listens in reads every artifact.
         s3_allow_http: bool = "false",
     }
