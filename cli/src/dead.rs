@@ -6,7 +6,7 @@
 use clap::{Args, Subcommand};
 use relevo_shared::domain::event;
 use relevo_shared::domain::record::TurnRecord;
-use relevo_shared::ids::{Nonce, TaskId, TurnId};
+use relevo_shared::ids::{Nonce, TaskId, TurnId, takers};
 use relevo_shared::platform::entropy;
 use relevo_shared::store::{DeadTurn, Retry, Store, StoreError, Submit, Submitted};
 use serde_json::{Value, json};
@@ -165,9 +165,10 @@ async fn retry(store: &Store, dead: &TurnRecord) -> Result<TurnRecord, Problem> 
         interrupt: None,
     };
     match submit_surely(store, &submit).await? {
-        Submitted::Accepted { now, .. } => {
+        Submitted::Accepted { now, storage, .. } => {
             // A lost bell costs a second: the janitor rings again.
-            let _ = store.ring(&record.pool, record.task.partition(), now).await;
+            let takers = takers(&record.pool, storage.as_ref());
+            let _ = store.ring(&takers, record.task.partition(), now).await;
             Ok(record)
         }
         Submitted::Busy | Submitted::Working => {

@@ -3,6 +3,7 @@
 use clap::Args;
 use std::collections::BTreeMap;
 
+use relevo_shared::ids::StorageId;
 use relevo_shared::store::{Overview, SILENT_MS, Serving, WorkerSeen};
 use serde_json::json;
 
@@ -29,11 +30,13 @@ pub(crate) async fn run(args: StatusArgs, screen: &Screen) -> Result<Exit, Probl
     let cluster = args.redis.connect(screen).await?;
     let overview = cluster.store.overview_with_turns(&cluster.pools, args.limit).await?;
     let workers = cluster.store.workers().await?;
-    let pools = pools(&overview, &cluster.pools, &cluster.store.serving().await?);
+    let serving = cluster.store.serving().await?;
+    let pools = pools(&overview, &cluster.pools, &serving);
+    let storages = storages(&overview, &serving);
     if args.json {
-        screen.json(&as_json(&overview, &workers, &pools))?;
+        screen.json(&as_json(&overview, &workers, &pools, &storages))?;
     } else {
-        as_text(&overview, &workers, &pools, screen)?;
+        as_text(&overview, &workers, &pools, &storages, screen)?;
     }
     Ok(Exit::Good)
 }
@@ -53,13 +56,37 @@ fn pools(overview: &Overview, known: &[String], serving: &[Serving]) -> BTreeMap
         let turns = Some(overview.pools.get(name).copied().unwrap_or(0));
         all.insert(name.clone(), Pool { turns, workers: 0 });
     }
-    for entry in serving.iter().filter(|entry| entry.is_live(overview.now)) {
+    let live = serving.iter().filter(|entry| entry.is_live(overview.now));
+    for entry in live.filter(|entry| entry.storage.is_none()) {
         all.entry(entry.pool.clone()).or_default().workers += 1;
     }
     all
 }
 
-fn as_json(overview: &Overview, workers: &[WorkerSeen], pools: &BTreeMap<String, Pool>) -> serde_json::Value {
+/// Turns that only workers with a storage of a pool take, and how many such workers there are; by pool and storage.
+type Storages = BTreeMap<(String, StorageId), (u64, u64)>;
+
+/// Those that hold turns, or that somebody has.
+fn storages(overview: &Overview, serving: &[Serving]) -> Storages {
+    let counts = overview.storages.iter();
+    let mut all: Storages = counts.map(|(name, turns)| (name.clone(), (*turns, 0))).collect();
+    for entry in serving.iter().filter(|entry| entry.is_live(overview.now)) {
+        if let Some(storage) = &entry.storage {
+            all.entry((entry.pool.clone(), storage.clone())).or_default().1 += 1;
+        }
+    }
+    all
+}
+
+fn as_json(
+    overview: &Overview,
+    workers: &[WorkerSeen],
+    pools: &BTreeMap<String, Pool>,
+    storages: &Storages,
+) -> serde_json::Value {
+    let storages = storages.iter().map(|((pool, storage), (turns, workers))| {
+        json!({ "pool": pool, "storage": storage.as_str(), "turns": turns, "workers": workers })
+    });
     let turns = overview.turns.iter().map(|turn| {
         json!({
             "turn": turn.turn,
@@ -67,6 +94,7 @@ fn as_json(overview: &Overview, workers: &[WorkerSeen], pools: &BTreeMap<String,
             "agent": turn.agent,
             "worker": turn.worker,
             "suspended": turn.suspended,
+            "storage": turn.storage.as_ref().map(StorageId::as_str),
             "attempt": turn.attempt,
             "ageMs": turn.age_ms,
         })
@@ -81,6 +109,7 @@ fn as_json(overview: &Overview, workers: &[WorkerSeen], pools: &BTreeMap<String,
         "missingPartitions": overview.missing,
         "oldestMs": overview.oldest_ms,
         "pools": pools.iter().map(|(name, pool)| json!({ "pool": name, "turns": pool.turns, "workers": pool.workers })).collect::<Vec<_>>(),
+        "storages": storages.collect::<Vec<_>>(),
         "workers": workers.collect::<Vec<_>>(),
         "turns": turns.collect::<Vec<_>>(),
     })
@@ -90,6 +119,7 @@ fn as_text(
     overview: &Overview,
     workers: &[WorkerSeen],
     pools: &BTreeMap<String, Pool>,
+    storages: &Storages,
     screen: &Screen,
 ) -> Result<(), Problem> {
     let oldest = if overview.backlog == 0 {
@@ -125,6 +155,23 @@ fn as_text(
         &pools.iter().map(pool).collect::<Vec<_>>(),
     )?;
     screen.line("")?;
+    if !storages.is_empty() {
+        let storage = |((pool, storage), (turns, workers)): (&(String, StorageId), &(u64, u64))| {
+            let note = if *workers == 0 { "no worker has it" } else { "" };
+            vec![
+                pool.clone(),
+                storage.to_string(),
+                turns.to_string(),
+                workers.to_string(),
+                note.to_owned(),
+            ]
+        };
+        screen.table(
+            &["POOL", "STORAGE", "TURNS", "WORKERS", ""],
+            &storages.iter().map(storage).collect::<Vec<_>>(),
+        )?;
+        screen.line("")?;
+    }
     let worker = |worker: &WorkerSeen| {
         let seen = overview.now.saturating_sub(worker.seen);
         let note = if seen > SILENT_MS { "silent" } else { "" };
@@ -138,10 +185,11 @@ fn as_text(
             turn.agent.clone(),
             age(turn.age_ms),
             turn.attempt.to_string(),
-            match &turn.worker {
-                Some(worker) => worker.clone(),
-                None if turn.suspended => "(suspended)".to_owned(),
-                None => "(waits)".to_owned(),
+            match (&turn.worker, &turn.storage) {
+                (Some(worker), _) => worker.clone(),
+                (None, Some(storage)) => format!("(waits for {storage})"),
+                (None, None) if turn.suspended => "(suspended)".to_owned(),
+                (None, None) => "(waits)".to_owned(),
             },
         ]
     };

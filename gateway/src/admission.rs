@@ -4,12 +4,12 @@
 //! Refuses to count anything itself: the numbers come from Redis, so every gateway judges alike, late by a moment. When
 //! Redis does not answer, the last number stands; the submit itself will say that Redis is away.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use relevo_shared::ids::ScopeKey;
+use relevo_shared::ids::{ScopeKey, StorageId};
 use relevo_shared::platform::config::LimitSettings;
 use relevo_shared::store::{Overview, Serving, Store};
 use tokio::time::{Instant, MissedTickBehavior, interval};
@@ -32,6 +32,10 @@ const SCOPES: usize = 10_000;
 const SHARE: u64 = 4;
 /// the less so the fewer they are: and this many in any case, as far as the limit goes.
 const LEAST_SHARE: u64 = 16;
+/// Storages with gauges of their own.
+const STORAGES: usize = 100;
+/// The label of the others; no storage can be called like that.
+const OTHER: &str = "(other)";
 /// Bounds of Retry-After.
 const SHORTEST: u64 = 1;
 const LONGEST: u64 = 60;
@@ -238,11 +242,46 @@ fn show_pools(metrics: &GatewayMetrics, overview: &Overview, pools: &[String], s
     let count = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     for pool in pools {
         let turns = overview.pools.get(pool).copied().unwrap_or(0);
-        let live = |entry: &&Serving| entry.pool == *pool && entry.is_live(overview.now);
+        let live = |entry: &&Serving| entry.pool == *pool && entry.storage.is_none() && entry.is_live(overview.now);
         let workers = serving.iter().filter(live).count() as u64;
         metrics.pool_turns.with_label_values(&[pool]).set(count(turns));
         metrics.pool_workers.with_label_values(&[pool]).set(count(workers));
     }
+    metrics.storage_turns.reset();
+    metrics.storage_workers.reset();
+    for (pool, storage, turns, workers) in shown_storages(overview, serving) {
+        let labels = [pool.as_str(), storage.as_str()];
+        metrics.storage_turns.with_label_values(&labels).set(count(turns));
+        metrics.storage_workers.with_label_values(&labels).set(count(workers));
+    }
+}
+
+/// Pool, storage, turns and workers of the storages with the most turns; of each pool the others are one.
+fn shown_storages(overview: &Overview, serving: &[Serving]) -> Vec<(String, String, u64, u64)> {
+    let workers = |pool: &str, storage: &StorageId| {
+        let has = |entry: &&Serving| entry.pool == pool && entry.storage.as_ref() == Some(storage);
+        serving
+            .iter()
+            .filter(has)
+            .filter(|entry| entry.is_live(overview.now))
+            .count() as u64
+    };
+    let all = overview.storages.iter().filter(|(_, turns)| **turns > 0);
+    let mut all: Vec<_> = all
+        .map(|((pool, storage), turns)| (pool.clone(), storage.to_string(), *turns, workers(pool, storage)))
+        .collect();
+    all.sort_by_key(|(_, _, turns, _)| std::cmp::Reverse(*turns));
+    let mut others: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+    for (pool, _, turns, workers) in all.drain(STORAGES.min(all.len())..) {
+        let other = others.entry(pool).or_insert((0, u64::MAX));
+        *other = (other.0 + turns, other.1.min(workers));
+    }
+    all.extend(
+        others
+            .into_iter()
+            .map(|(pool, (turns, workers))| (pool, OTHER.to_owned(), turns, workers)),
+    );
+    all
 }
 
 #[cfg(test)]
@@ -271,6 +310,30 @@ mod tests {
         ));
         admission.observe_memory(None);
         assert!(admission.admit().is_ok());
+    }
+
+    #[test]
+    fn storages_beyond_the_hundred_with_the_most_turns_are_shown_as_one() {
+        let disk = |n: u64| StorageId::parse(&format!("disk-{n}")).unwrap();
+        let serving = |n| Serving {
+            pool: "default".to_owned(),
+            storage: Some(disk(n)),
+            worker: "w".to_owned(),
+            seen: 1_000,
+        };
+        let storages = (1..=103).map(|n| (("default".to_owned(), disk(n)), n));
+        let overview = Overview {
+            now: 1_000,
+            storages: storages.collect(),
+            ..Overview::default()
+        };
+        let shown = shown_storages(&overview, &[serving(103), serving(2), serving(3)]);
+        let of = |storage: &str| shown.iter().find(|each| each.1 == storage).map(|each| (each.2, each.3));
+        assert_eq!(shown.len(), 101);
+        assert_eq!(of("disk-103"), Some((103, 1)));
+        assert_eq!(of("disk-4"), Some((4, 0)));
+        assert_eq!(of("(other)"), Some((6, 0)), "one of them has no worker");
+        assert_eq!(shown_storages(&Overview::default(), &[serving(1)]), []);
     }
 
     #[test]

@@ -153,6 +153,7 @@ impl Config {
             lease_ttl_ms: millis(self.settings.lease.ttl),
             keep: Keep::from_settings(&self.settings.retention),
             pools: self.agents.pools(),
+            storage_wait_ms: millis(self.settings.limits.storage_wait),
         };
         let janitor = Janitor::new(store.clone(), janitor_settings, JanitorMetrics::register(&registry)?);
         let reaper = match objects.clone() {

@@ -38,6 +38,12 @@ relevo_shared::metrics! {
         /// Workers that serve a pool of an agent; 0 with turns in it means that nobody takes them. The same from every process, so take
         /// the maximum.
         pool_workers: GaugeVec = "relevo_cluster_pool_workers" ["pool"],
+        /// Turns queued or running that only workers with a storage take, by pool and storage, while there are any; of the 100 storages
+        /// with the most, the others together are `(other)`. The same from every process, so take the maximum.
+        storage_turns: GaugeVec = "relevo_cluster_storage_turns" ["pool", "storage"],
+        /// Workers that have a storage of a pool, where it has turns; 0 means that they wait for one, for `limits.storage_wait`. Of
+        /// `(other)`, 0 if one of those storages has none. The same from every process, so take the maximum.
+        storage_workers: GaugeVec = "relevo_cluster_storage_workers" ["pool", "storage"],
     }
 }
 

@@ -14,7 +14,7 @@ const WAITING: usize = 4_096;
 const TOGETHER: usize = 256;
 
 struct Bell {
-    pool: String,
+    takers: String,
     partition: Partition,
     /// Redis ms.
     since: u64,
@@ -32,9 +32,13 @@ impl Ringer {
         (Self(bells), running)
     }
 
-    /// Has it said that a partition holds a turn since `since` (Redis ms). Waits for nothing.
-    pub(crate) fn ring(&self, pool: String, partition: Partition, since: u64) {
-        let bell = Bell { pool, partition, since };
+    /// Has it said that a partition holds a turn for these takers since `since` (Redis ms). Waits for nothing.
+    pub(crate) fn ring(&self, takers: String, partition: Partition, since: u64) {
+        let bell = Bell {
+            takers,
+            partition,
+            since,
+        };
         if self.0.try_send(bell).is_err() {
             tracing::debug!("too many bells wait; the janitor rings");
         }
@@ -44,12 +48,12 @@ impl Ringer {
 async fn drive(store: Store, mut waiting: mpsc::Receiver<Bell>) {
     let mut bells = Vec::new();
     while waiting.recv_many(&mut bells, TOGETHER).await > 0 {
-        let mut pools: BTreeMap<String, Vec<_>> = BTreeMap::new();
+        let mut all: BTreeMap<String, Vec<_>> = BTreeMap::new();
         for bell in bells.drain(..) {
-            pools.entry(bell.pool).or_default().push((bell.partition, bell.since));
+            all.entry(bell.takers).or_default().push((bell.partition, bell.since));
         }
-        for (pool, partitions) in pools {
-            if let Err(error) = store.ring_all(&pool, &partitions).await {
+        for (takers, partitions) in all {
+            if let Err(error) = store.ring_all(&takers, &partitions).await {
                 tracing::debug!(
                     error = &error as &dyn std::error::Error,
                     "the bell was not rung; the janitor will"

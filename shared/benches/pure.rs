@@ -39,6 +39,7 @@ fn record() -> TurnRecord {
         remember_ms: 0,
         new_task: true,
         direct: false,
+        workspace: false,
         accepted_output_modes: Vec::new(),
         extensions: Vec::new(),
         traceparent: None,

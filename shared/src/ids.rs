@@ -6,11 +6,13 @@
 mod entry;
 mod hash;
 mod partition;
+mod storage;
 mod uuid7;
 
 pub use entry::{Cursor, CursorError, EntryId, Nonce};
 pub use hash::{ContextKey, IdempotencyKey, OwnerKey, ScopeKey};
 pub use partition::{Layout, LayoutError, Partition, key_slot};
+pub use storage::{StorageId, pool_and_storage, takers};
 pub use uuid7::{TaskId, TurnId};
 
 use std::fmt;

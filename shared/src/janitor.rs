@@ -19,11 +19,11 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 
-use crate::domain::due::{Verdict, judge};
+use crate::domain::due::{StorageWait, Verdict, judge};
 use crate::domain::reason::FailReason;
 use crate::ids::{ContextKey, Partition};
 use crate::platform::{clock, entropy};
-use crate::store::{Keep, Retry, Settled, Store, StoreError, Swept};
+use crate::store::{Keep, LiveTurn, Retry, Settled, Store, StoreError, Swept};
 
 /// How often every partition is looked at, cluster-wide.
 const PASS: Duration = Duration::from_secs(1);
@@ -43,6 +43,8 @@ pub struct JanitorSettings {
     pub keep: Keep,
     /// Every pool that turns are queued for.
     pub pools: Vec<String>,
+    /// How long a turn waits for a worker of its context's storage when there is none, in ms.
+    pub storage_wait_ms: u64,
 }
 
 /// Looks after the partitions.
@@ -180,9 +182,9 @@ impl Janitor {
     }
 
     async fn tidy(&self, partition: Partition, swept: &Swept) -> Result<(), StoreError> {
-        for pool in &swept.waiting {
+        for takers in &swept.waiting {
             // Best effort: nothing else waits because a bell cannot be rung.
-            drop(self.store.ring(pool, partition, swept.now).await);
+            drop(self.store.ring(takers, partition, swept.now).await);
         }
         for context in &swept.due {
             let outcome = self.look_at(partition, context).await;
@@ -219,17 +221,26 @@ impl Janitor {
         Ok(())
     }
 
+    /// What a turn waits for that only these may take. A list of workers that cannot be read ends no turn.
+    async fn wait_for_storage(&self, takers: &str, now: u64) -> StorageWait {
+        StorageWait {
+            seen: self.store.storage_seen(takers).await.unwrap_or(now),
+            longest: self.settings.storage_wait_ms,
+        }
+    }
+
     /// Judges one due context and commits what follows.
     ///
     /// # Errors
     /// [`StoreError`].
     pub async fn look_at(&self, partition: Partition, context: &ContextKey) -> Result<(), StoreError> {
         let view = self.store.read_context(partition, context).await?;
-        let verdict = judge(
-            view.live.as_ref().map(crate::store::LiveTurn::facts),
-            view.now,
-            view.grace,
-        );
+        let storage = match view.live.as_ref().and_then(LiveTurn::waits_for) {
+            Some(takers) => Some(self.wait_for_storage(takers, view.now).await),
+            None => None,
+        };
+        let live = view.live.as_ref().map(|live| live.facts(storage));
+        let verdict = judge(live, view.now, view.grace);
         let only_expired = view.live.as_ref().is_some_and(|live| live.token.is_some());
         let settled = commit(&self.store, &view, verdict, only_expired, &self.settings.keep).await?;
         if settled == Settled::Done

@@ -63,7 +63,7 @@ pub use tasks::{HistoryLength, Shown, StoredTask};
 pub use turns::{Refused, Submit, Submitted, Take, Taken, Took};
 pub use used::{Use, Used};
 pub use waiting::{Interrupt, MOST_WAITING, Withdrawal};
-pub use workers::{SILENT_MS, Serving, WorkerSeen};
+pub use workers::{SILENT_MS, Serves, Serving, WorkerSeen};
 pub use workspace::Bound;
 
 use std::sync::Arc;

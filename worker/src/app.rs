@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use relevo_shared::ids::WorkerId;
+use relevo_shared::ids::{StorageId, WorkerId};
 use relevo_shared::janitor::{Janitor, JanitorMetrics, JanitorSettings, Reaper, ReaperMetrics};
 use relevo_shared::objects::{Objects, ObjectsError};
 use relevo_shared::platform::admin::Admin;
@@ -22,7 +22,9 @@ use relevo_shared::platform::ready_file::{ReadyFile, ReadyFileError};
 use relevo_shared::platform::shutdown::{Phase, Shutdown};
 use relevo_shared::platform::tasks::{self, AbortOnDrop, Kind, Tasks};
 use relevo_shared::platform::{entropy, tasks::spawn_thread};
-use relevo_shared::store::{ConnectOptions, Keep, LeaseClient, RedisClock, Store, StoreError, StoreMetrics, millis};
+use relevo_shared::store::{
+    ConnectOptions, Keep, LeaseClient, RedisClock, Serves, Store, StoreError, StoreMetrics, millis,
+};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, oneshot, watch};
 
@@ -83,13 +85,16 @@ pub enum StartError {
     /// `worker.id` is not a name.
     #[error("worker.id must be 1 to 64 characters of [A-Za-z0-9_.-], not `{0}`")]
     WorkerId(String),
+    /// `workspace.storage_id` is not a name.
+    #[error("workspace.storage_id {rule}, not `{0}`", rule = StorageId::RULE)]
+    StorageId(String),
 }
 
 /// A worker that is ready to run.
 pub struct App {
     worker: Arc<Worker>,
     settings: Settings,
-    pools: Vec<String>,
+    serves: Serves,
     janitor: Janitor,
     reaper: Option<Reaper>,
     readiness: Readiness,
@@ -147,6 +152,10 @@ impl App {
             None => WorkerId::random(entropy::u64()),
             Some(text) => WorkerId::parse(text).ok_or_else(|| StartError::WorkerId(text.clone()))?,
         };
+        let storage = match &settings.workspace.storage_id {
+            None => None,
+            Some(text) => Some(StorageId::parse(text).ok_or_else(|| StartError::StorageId(text.clone()))?),
+        };
         let metrics = WorkerMetrics::new(Instruments::register(&registry)?);
         let options = ConnectOptions::from_settings(&settings.redis);
         let outside = Outside {
@@ -159,6 +168,7 @@ impl App {
             lease_ttl_ms: millis(settings.lease.ttl),
             keep,
             pools: agents.pools(),
+            storage_wait_ms: millis(settings.limits.storage_wait),
         };
         let janitor = Janitor::new(store.clone(), janitor_settings, JanitorMetrics::register(&registry)?);
         let reaper = match objects.clone() {
@@ -176,6 +186,7 @@ impl App {
             store,
             agents: served,
             roots: Arc::new(roots(&settings, &agents)),
+            storage: storage.clone(),
             artifacts: objects.clone().map(|objects| Artifacts::new(objects, &settings)),
             settings: turn_settings(&settings, slots, keep),
             authority: Authority {
@@ -195,7 +206,10 @@ impl App {
         });
         Ok(Self {
             worker,
-            pools: settings.worker.pools.clone(),
+            serves: Serves {
+                pools: settings.worker.pools.clone(),
+                storage,
+            },
             janitor,
             reaper,
             readiness: Readiness::new(shutdown, &["redis", "work"]),
@@ -268,25 +282,24 @@ impl App {
         let clean = self.drain(&shutdown).await;
         stop.store(true, Ordering::Release);
         renewing.thread().unpark();
-        drop(self.worker.store.worker_left(&self.worker.id, &self.pools).await);
+        drop(self.worker.store.worker_left(&self.worker.id, &self.serves).await);
         if tokio::time::timeout(RENEWAL_ENDS, renewed).await.is_err() {
             tracing::warn!("the renewal thread waits for redis: the process ends without it");
         }
         Ok(clean && shutdown.failure().is_none())
     }
 
-    /// Takes turns of all pools: a pool with slots of its own waits for nobody else's.
+    /// Takes turns of all pools, and those of them for the storage that is here: a pool with slots of its own waits for nobody else's.
     fn take_turns(&self) -> Vec<tasks::Handle<()>> {
         let own_slots = &self.worker.own_slots;
-        let shared = self.pools.iter().filter(|pool| !own_slots.contains_key(*pool));
-        let shared: Vec<String> = shared.cloned().collect();
-        let mut all = vec![(shared, Arc::clone(&self.worker.slots))];
+        let shared = self.serves.pools.iter().filter(|pool| !own_slots.contains_key(*pool));
+        let mut all: Vec<(Vec<String>, _)> = vec![(shared.cloned().collect(), &self.worker.slots)];
         all.retain(|(pools, _)| !pools.is_empty());
-        for (pool, slots) in own_slots {
-            all.push((vec![pool.clone()], Arc::clone(slots)));
-        }
+        all.extend(own_slots.iter().map(|(pool, slots)| (vec![pool.clone()], slots)));
         let take = |(pools, slots)| {
-            let taking = Arc::clone(&self.worker).take_turns(pools, slots);
+            let storage = self.serves.storage.clone();
+            let takers = Serves { pools, storage }.takers();
+            let taking = Arc::clone(&self.worker).take_turns(takers, Arc::clone(slots));
             tasks::spawn(&self.tasks, "take", Kind::Essential, taking)
         };
         all.into_iter().map(take).collect()
@@ -360,7 +373,7 @@ impl App {
                 &self.tasks,
                 "seen",
                 Kind::Essential,
-                say_that_it_lives(Arc::clone(&self.worker), self.pools.clone(), self.readiness.clone()),
+                say_that_it_lives(Arc::clone(&self.worker), self.serves.clone(), self.readiness.clone()),
             ),
         ];
         let reaper = self.reaper.clone().map(Reaper::run);
@@ -369,7 +382,7 @@ impl App {
     }
 }
 
-async fn say_that_it_lives(worker: Arc<Worker>, pools: Vec<String>, readiness: Readiness) {
+async fn say_that_it_lives(worker: Arc<Worker>, serves: Serves, readiness: Readiness) {
     // Ready before the first look: a look may wait for its first bell.
     worker.metrics.looked();
     loop {
@@ -377,7 +390,7 @@ async fn say_that_it_lives(worker: Arc<Worker>, pools: Vec<String>, readiness: R
             Ok(now) => {
                 worker.clock.learn(now);
                 readiness.meet("redis");
-                drop(worker.store.worker_seen(&worker.id, &pools, now).await);
+                drop(worker.store.worker_seen(&worker.id, &serves, now).await);
             }
             Err(error) => readiness.fail("redis", error.to_string()),
         }

@@ -8,7 +8,7 @@ use relevo_shared::agents::AgentConfig;
 use relevo_shared::domain::event::{self, Event, timestamp};
 use relevo_shared::domain::fold::Fold;
 use relevo_shared::domain::record::{CrashPolicy, TurnRecord, VERSION};
-use relevo_shared::ids::{Cursor, EntryId, Nonce, TaskId, TurnId};
+use relevo_shared::ids::{Cursor, EntryId, Nonce, TaskId, TurnId, takers};
 use relevo_shared::platform::entropy;
 use relevo_shared::store::{HistoryLength, Reservation, StoreError, StoredTask, Submit, Submitted, millis};
 
@@ -336,6 +336,7 @@ fn record(
         remember_ms: place.remember,
         new_task: place.new_task,
         direct: false,
+        workspace: agent.profile.ingest.is_some(),
         accepted_output_modes: request.accepted_output_modes,
         extensions: call.extensions.uris(),
         traceparent: call.traceparent.clone(),
@@ -376,14 +377,18 @@ where
             error
         }
     })?;
-    if let Submitted::Accepted { now, place, .. } = answer {
+    if let Submitted::Accepted {
+        now, place, storage, ..
+    } = &answer
+    {
         tracing::info!(
             task.id = %record.task, context.id = record.context_id, turn.id = %record.turn, place, "turn accepted"
         );
         services.admission.submitted();
-        services.clock.learn(now);
-        if place == 0 {
-            services.ringer.ring(record.pool.clone(), record.task.partition(), now);
+        services.clock.learn(*now);
+        if *place == 0 {
+            let takers = takers(&record.pool, storage.as_ref());
+            services.ringer.ring(takers, record.task.partition(), *now);
         }
     }
     Ok(answer)

@@ -47,7 +47,7 @@ impl Hand {
         for partition in self.store.keys().layout().all() {
             let take = Take {
                 partition,
-                pool: "default",
+                takers: "default",
                 worker: &self.id,
                 tokens: &[LeaseToken::new(entropy::u128())],
                 ttl_ms: TTL_MS,

@@ -5,7 +5,8 @@
 //! vanish, its deadline may pass, it may wait too long. A suspended turn is left alone until its user has had enough time to answer.
 //! Turns that wait behind it in their context are judged when they are live. A turn that must not run twice, and whose agent works
 //! elsewhere, gets one more attempt after a crash, which only stops that work: if it is lost, or nobody comes for it, the turn ends
-//! without. Nothing here reads the score of the `due` index: it only says
+//! without. A queued turn whose context is bound to a storage is given up when nobody has had that storage for long enough. Nothing here
+//! reads the score of the `due` index: it only says
 //! when to look.
 
 use super::reason::FailReason;
@@ -41,6 +42,23 @@ pub enum Standing {
     },
 }
 
+/// What the turn of a context that is bound to a storage waits for in its queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StorageWait {
+    /// When a worker last said that it has the storage (Redis ms).
+    pub seen: u64,
+    /// How long a turn waits for a worker that has, in ms.
+    pub longest: u64,
+}
+
+impl StorageWait {
+    /// When this turn is given up, unless a worker comes: it has waited for so long, and so long nobody was there. What a Redis that
+    /// came back has not heard of does not count.
+    fn over(self, record: &TurnRecord, grace: u64) -> u64 {
+        (self.seen.max(record.submitted) + self.longest + 1).max(grace)
+    }
+}
+
 /// The live turn of a due context.
 #[derive(Debug, Clone, Copy)]
 pub struct Live<'a> {
@@ -54,6 +72,8 @@ pub struct Live<'a> {
     pub standing: Standing,
     /// Whether its cancel was requested.
     pub canceled: bool,
+    /// The storage that it waits for, if it is queued for one.
+    pub storage: Option<StorageWait>,
 }
 
 /// What a return to the queue costs.
@@ -135,11 +155,23 @@ pub fn judge(live: Option<Live<'_>>, now: u64, grace: u64) -> Verdict {
             last: is_last(live.record, live.tries),
             at: 0,
         },
-        Standing::Queued { .. } if waited_too_long(live, now) => failed(FailReason::QueueExpired, true),
-        Standing::Queued { waiting: true } => Verdict::Later {
-            at: capped(live, now + QUEUED_CHECK_MS),
-        },
-        Standing::Queued { waiting: false } => uncharged(live, now),
+        Standing::Queued { waiting } => queued(live, waiting, now, grace),
+    }
+}
+
+fn queued(live: Live<'_>, waiting: bool, now: u64, grace: u64) -> Verdict {
+    let over = live
+        .storage
+        .map_or(u64::MAX, |storage| storage.over(live.record, grace));
+    if waiting && over <= now {
+        failed(FailReason::WorkspaceUnavailable, true)
+    } else if waited_too_long(live, now) {
+        failed(FailReason::QueueExpired, true)
+    } else if waiting {
+        let at = capped(live, over.min(now + QUEUED_CHECK_MS));
+        Verdict::Later { at }
+    } else {
+        uncharged(live, now)
     }
 }
 
@@ -187,6 +219,7 @@ pub fn handed_back(record: &TurnRecord, tries: Tries, canceled: bool, why: FailR
                 tries,
                 standing,
                 canceled,
+                storage: None,
             },
             now,
         )

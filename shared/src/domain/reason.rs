@@ -18,6 +18,8 @@ pub enum FailReason {
     DeadlineExceeded,
     /// The turn waited in the queue longer than `limits.queue_age`.
     QueueExpired,
+    /// No worker that has the workspace of the context was there for `limits.storage_wait`.
+    WorkspaceUnavailable,
     /// The worker shut down in the middle of a turn that must not run twice.
     WorkerDrained,
     /// Redis was away for longer than the lease in the middle of a turn that must not run twice.
@@ -45,6 +47,7 @@ impl FailReason {
             Self::AttemptsExhausted => "attempts_exhausted",
             Self::DeadlineExceeded => "deadline_exceeded",
             Self::QueueExpired => "queue_expired",
+            Self::WorkspaceUnavailable => "workspace_unavailable",
             Self::WorkerDrained => "worker_drained",
             Self::RedisUnavailable => "redis_unavailable",
             Self::ArtifactsUnavailable => "artifacts_unavailable",
@@ -66,6 +69,9 @@ impl FailReason {
             }
             Self::DeadlineExceeded => "The deadline of the turn passed.",
             Self::QueueExpired => "The turn waited too long for a worker.",
+            Self::WorkspaceUnavailable => {
+                "No worker that has the workspace of this conversation was there in time. It can go on when one is back."
+            }
             Self::WorkerDrained => "The worker shut down in the middle of the turn, and this agent is never run twice.",
             Self::RedisUnavailable => {
                 "The store was away in the middle of the turn, and this agent is never run twice."

@@ -83,6 +83,7 @@ impl Sender {
 
 /// Everything about a turn that never changes, until its agent suspends it and its user answers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct TurnRecord {
     /// Record version.
     pub v: u32,
@@ -129,6 +130,9 @@ pub struct TurnRecord {
     /// Whether its agent may answer with a message alone, so that there is no task for clients until there is more to show.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub direct: bool,
+    /// Whether it works in the workspace of its context, so that it is for workers that have that.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub workspace: bool,
     /// The media types that the client takes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub accepted_output_modes: Vec<String>,

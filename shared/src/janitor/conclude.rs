@@ -40,14 +40,7 @@ pub async fn commit(
     match verdict {
         Verdict::Forget => store.settle_due(view, 0).await,
         Verdict::Later { at } => store.settle_due(view, at).await,
-        Verdict::Requeue { charge, last, at } => {
-            let settled = store.settle_requeue(view, only_expired, charge, last, at).await?;
-            if let (Settled::Done, 0, Some(live)) = (settled, at, &view.live) {
-                // A lost bell costs a second: the janitor rings again.
-                drop(store.ring(&live.record.pool, view.partition, view.now).await);
-            }
-            Ok(settled)
-        }
+        Verdict::Requeue { charge, last, at } => store.settle_requeue(view, only_expired, charge, last, at).await,
         Verdict::End { end, reason, dead } => {
             conclude(
                 store,

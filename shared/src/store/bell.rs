@@ -15,41 +15,45 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`]; callers may ignore it, the janitor rings within a second.
-    pub async fn ring(&self, pool: &str, partition: Partition, now: u64) -> Result<(), StoreError> {
-        self.ring_all(pool, &[(partition, now)]).await
+    pub async fn ring(&self, takers: &str, partition: Partition, now: u64) -> Result<(), StoreError> {
+        self.ring_all(takers, &[(partition, now)]).await
     }
 
     /// The same for several partitions, each with its own time.
     ///
     /// # Errors
     /// [`StoreError`]; callers may ignore it, the janitor rings within a second.
-    pub async fn ring_all(&self, pool: &str, partitions: &[(Partition, u64)]) -> Result<(), StoreError> {
+    pub async fn ring_all(&self, takers: &str, partitions: &[(Partition, u64)]) -> Result<(), StoreError> {
         // Bells are hints: nobody waits for a node that is away.
         if self.is_clustered() && self.link().node(At::Bell).is_ok_and(|node| node.is_away()) {
             return Err(StoreError::Unavailable(unserved()));
         }
+        let bell = self.keys().bell(takers);
+        if takers.contains('@') {
+            return self.ring_by_script(&bell, partitions).await;
+        }
         let mut ring = command("ZADD");
-        ring.arg(self.keys().bell(pool)).arg("NX");
+        ring.arg(&bell).arg("NX");
         for (partition, since) in partitions {
             ring.arg(since).arg(partition.0);
         }
         match self.one("ZADD", At::Bell, &ring).await {
             // A full Redis refuses the plain command, but accepted turns must go on: they are what frees memory.
-            Err(error) if error.is_full() => {
-                let mut args = Args::new();
-                for (partition, since) in partitions {
-                    args.number(*since).number(u64::from(partition.0));
-                }
-                let rung = self
-                    .run_on(Name::Ring, At::Bell, &self.keys().bell(pool), &args)
-                    .await?;
-                if rung.tag == "RUNG" {
-                    Ok(())
-                } else {
-                    Err(rung.unknown())
-                }
-            }
+            Err(error) if error.is_full() => self.ring_by_script(&bell, partitions).await,
             answer => answer.map(drop),
+        }
+    }
+
+    async fn ring_by_script(&self, bell: &str, partitions: &[(Partition, u64)]) -> Result<(), StoreError> {
+        let mut args = Args::new();
+        for (partition, since) in partitions {
+            args.number(*since).number(u64::from(partition.0));
+        }
+        let rung = self.run_on(Name::Ring, At::Bell, bell, &args).await?;
+        if rung.tag == "RUNG" {
+            Ok(())
+        } else {
+            Err(rung.unknown())
         }
     }
 
@@ -57,9 +61,9 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn answer_bell(&self, pool: &str) -> Result<Option<Partition>, StoreError> {
+    pub async fn answer_bell(&self, takers: &str) -> Result<Option<Partition>, StoreError> {
         let mut pop = command("ZPOPMIN");
-        pop.arg(self.keys().bell(pool));
+        pop.arg(self.keys().bell(takers));
         let value = self.one("ZPOPMIN", At::Bell, &pop).await?;
         Ok(member(&value, 0).filter(|p| p.0 < self.partitions()))
     }
@@ -72,7 +76,7 @@ impl Store {
         }
     }
 
-    /// The partitions that hold turns of these pools, waiting or running, as far as their nodes answer: what a worker goes by while
+    /// The partitions that hold turns for these takers, waiting or running, as far as their nodes answer: what a worker goes by while
     /// the node of the bells is away.
     ///
     /// # Errors
@@ -115,7 +119,7 @@ impl std::fmt::Debug for BellWaiter {
 }
 
 impl BellWaiter {
-    /// Waits up to `limit` for a partition of any of these pools; when several ring, of the first. A call that is given up may
+    /// Waits up to `limit` for a partition of any of these takers; when several ring, of the first. A call that is given up may
     /// swallow a bell: the janitor rings again.
     ///
     /// # Errors

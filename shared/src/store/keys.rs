@@ -64,8 +64,13 @@ impl Keys {
     }
 
     /// Stream, group `workers`: turns that wait. `suffix` is empty, `:first` or `:last`.
-    pub fn queue(&self, partition: Partition, pool: &str, suffix: &str) -> String {
-        format!("{}{}", self.base(partition), queue_name(pool, suffix))
+    pub fn queue(&self, partition: Partition, takers: &str, suffix: &str) -> String {
+        format!("{}{}", self.base(partition), queue_name(takers, suffix))
+    }
+
+    /// Zset: pools and storages that have queues here, by when a turn was last queued.
+    pub fn storages(&self, partition: Partition) -> String {
+        format!("{}storages", self.base(partition))
     }
 
     /// Hash: one turn.
@@ -179,8 +184,8 @@ impl Keys {
     }
 
     /// Zset: partitions with undelivered turns, a hint.
-    pub fn bell(&self, pool: &str) -> String {
-        format!("{}:{{{BELL_TAG}}}:{pool}", self.prefix)
+    pub fn bell(&self, takers: &str) -> String {
+        format!("{}:{{{BELL_TAG}}}:{takers}", self.prefix)
     }
 
     /// Zset: workers by when they were last seen.
@@ -193,6 +198,11 @@ impl Keys {
         format!("{}:{{{BELL_TAG}}}:workers:pools", self.prefix)
     }
 
+    /// Zset: pools and storages, by when a worker last said that it has them.
+    pub fn served(&self) -> String {
+        format!("{}:{{{BELL_TAG}}}:workers:storages", self.prefix)
+    }
+
     /// Hash: partitions, tags, versions; written once.
     pub fn layout_key(&self) -> String {
         format!("{}:layout", self.prefix)
@@ -200,8 +210,8 @@ impl Keys {
 }
 
 /// The name of a queue below the partition's prefix, as scripts store it.
-pub(super) fn queue_name(pool: &str, suffix: &str) -> String {
-    format!("turns:{pool}{suffix}")
+pub(super) fn queue_name(takers: &str, suffix: &str) -> String {
+    format!("turns:{takers}{suffix}")
 }
 
 /// A row of the key table in docs/redis.md.
@@ -255,15 +265,27 @@ pub fn documented() -> Vec<KeyDoc> {
             "`limits.backlog`",
         ),
         doc(
+            "turns:<pool>@<storage>",
+            "stream, group `workers`",
+            "turns of contexts whose workspace is on a storage; with the suffixes `:first` and `:last`, too",
+            "there as long as they hold turns",
+        ),
+        doc(
+            "storages",
+            "zset",
+            "`<pool>@<storage>` of those queues, by the Redis ms at which a turn was last queued",
+            "as those queues",
+        ),
+        doc(
             "turn:<id>",
             "hash",
-            "`r` record (JSON), `k` task, `n` turn number, `f` first entry, `e`/`q` queue entry and queue, `charged`, `handbacks`, `opened`, `begun`, `slen` session length at the turn's start, `sn` nonce of the last batch of session items without events; of one that waited behind another, or was suspended, `since` when it became live, or was answered (Redis ms), `age`, `dl` how long and until when it may be queued then, `place` its place in the line",
+            "`r` record (JSON), `k` task, `n` turn number, `f` first entry, `e`/`q` queue entry and queue, `charged`, `handbacks`, `opened`, `begun`, `slen` session length at the turn's start, `sn` nonce of the last batch of session items without events; of one that waited behind another, or was suspended, `since` when it became live, or was answered (Redis ms), `age`, `dl` how long and until when it may be queued then, `place` its place in the line; `ws` whether it works in its context's workspace",
             "reduced to `f`, `n` at the end and gone 10 min later; under the id of an answer to a suspended turn only these",
         ),
         doc(
             "ctx:<context>",
             "hash",
-            "`id` the client's name, `scope`, `turn` live turn, `ep` epoch, `pep` the epoch before, `tok` lease token, `until` lease end (Redis ms), `wk` worker, `cancel`, `at` retry time, or `s` and until when it is suspended, `w` whether turns wait, `s:<agent>` an agent with a session",
+            "`id` the client's name, `scope`, `turn` live turn, `ep` epoch, `pep` the epoch before, `tok` lease token, `until` lease end (Redis ms), `wk` worker, `cancel`, `at` retry time, or `s` and until when it is suspended, `w` whether turns wait, `ws` workspace, `sto` the storage where that is, `s:<agent>` an agent with a session",
             "in `retain`",
         ),
         doc(
@@ -399,6 +421,8 @@ mod tests {
         let all = [
             keys.meta(p),
             keys.queue(p, "default", ":first"),
+            keys.queue(p, "default@disk-1", ":first"),
+            keys.storages(p),
             keys.turn(turn),
             keys.context(p, &context),
             keys.waiting(p, &context),
@@ -421,11 +445,14 @@ mod tests {
             keys.bell("default"),
             keys.workers(),
             keys.serving(),
+            keys.served(),
             keys.layout_key(),
         ];
         let expected = [
             "relevo:{7.38}:meta",
             "relevo:{7.38}:turns:default:first",
+            "relevo:{7.38}:turns:default@disk-1:first",
+            "relevo:{7.38}:storages",
             "relevo:{7.38}:turn:00000000-0000-7007-8000-000000000002",
             "relevo:{7.38}:ctx:MmdNz3o4cwkkWRRLywWS1o",
             "relevo:{7.38}:wait:MmdNz3o4cwkkWRRLywWS1o",
@@ -448,6 +475,7 @@ mod tests {
             "relevo:{bell}:default",
             "relevo:{bell}:workers",
             "relevo:{bell}:workers:pools",
+            "relevo:{bell}:workers:storages",
             "relevo:layout",
         ];
         assert_eq!(all, expected);

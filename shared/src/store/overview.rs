@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use redis::Value;
+use redis::{Cmd, Value};
 
 use super::connection::{At, Via, command};
 use super::script::text;
 use super::{LiveTurn, Store, StoreError};
 use crate::domain::record::Tries;
-use crate::ids::{ContextKey, Partition, TurnId};
+use crate::ids::{ContextKey, Partition, StorageId, TurnId, pool_and_storage};
 
 /// The cluster at one moment.
 #[derive(Debug, Clone, Default)]
@@ -27,6 +27,8 @@ pub struct Overview {
     pub missing: usize,
     /// Turns that are queued or run, by the pool whose workers take them.
     pub pools: BTreeMap<String, u64>,
+    /// Those of them that only workers with a storage take, by pool and storage.
+    pub storages: BTreeMap<(String, StorageId), u64>,
     /// Live turns, oldest first, as many as were asked for.
     pub turns: Vec<RunningTurn>,
 }
@@ -42,6 +44,8 @@ pub struct RunningTurn {
     pub agent: String,
     /// The worker that holds it; none while it waits.
     pub worker: Option<String>,
+    /// The storage whose workers it waits for, if it does.
+    pub storage: Option<StorageId>,
     /// Whether it waits for its user.
     pub suspended: bool,
     /// Age since it was accepted, in ms.
@@ -50,7 +54,21 @@ pub struct RunningTurn {
     pub attempt: u32,
 }
 
+/// The queues of one pool, or storage, in a partition.
+const QUEUES: usize = 3;
+
 impl Overview {
+    /// What [`Store::look_at_queues`] found; how many turns are there.
+    fn count_queues(&mut self, answers: &[Option<Value>]) -> u64 {
+        let before = self.backlog;
+        for pair in answers.chunks_exact(2) {
+            if let [Some(length), Some(oldest)] = pair {
+                self.count(length, accepted_ms(oldest));
+            }
+        }
+        self.backlog - before
+    }
+
     fn count(&mut self, turns: &Value, oldest: Option<u64>) {
         if let Value::Int(turns) = turns {
             self.backlog += u64::try_from(*turns).unwrap_or(0);
@@ -67,8 +85,9 @@ impl Store {
     /// # Errors
     /// [`StoreError`].
     pub async fn overview(&self, pools: &[String]) -> Result<Overview, StoreError> {
+        let partitions: Vec<Partition> = self.keys().layout().all().collect();
         let mut commands = vec![(At::Any, command("TIME"))];
-        for partition in self.keys().layout().all() {
+        for partition in partitions.iter().copied() {
             let behind = self.keys().all_waiting(partition);
             let mut count = command("ZCARD");
             count.arg(&behind);
@@ -76,48 +95,88 @@ impl Store {
             oldest.arg(&behind).arg(0).arg(0);
             let mut suspended = command("ZCARD");
             suspended.arg(self.keys().suspended(partition));
-            commands.push((At::Partition(partition), count));
-            commands.push((At::Partition(partition), oldest));
-            commands.push((At::Partition(partition), suspended));
-        }
-        for partition in self.keys().layout().all() {
-            for pool in pools {
-                for suffix in ["", ":first", ":last"] {
-                    let queue = self.keys().queue(partition, pool, suffix);
-                    let mut length = command("XLEN");
-                    length.arg(&queue);
-                    let mut oldest = command("XRANGE");
-                    oldest.arg(&queue).arg("-").arg("+").arg("COUNT").arg(1);
-                    commands.push((At::Partition(partition), length));
-                    commands.push((At::Partition(partition), oldest));
-                }
+            let mut storages = command("ZRANGE");
+            storages.arg(self.keys().storages(partition)).arg(0).arg(-1);
+            for command in [count, oldest, suspended, storages] {
+                commands.push((At::Partition(partition), command));
             }
         }
-        let partitions = usize::from(self.partitions());
+        for partition in partitions.iter().copied() {
+            for pool in pools {
+                self.look_at_queues(partition, pool, &mut commands);
+            }
+        }
         let mut answers = self.answered("XLEN", Via::Exclusive, commands).await?.into_iter();
         let mut overview = Overview {
             now: answers.next().flatten().and_then(time_ms).unwrap_or(0),
             ..Overview::default()
         };
-        let (behind, queued) = answers.as_slice().split_at_checked(partitions * 3).unwrap_or_default();
-        for counts in behind.chunks_exact(3) {
-            let [Some(count), Some(Value::Array(oldest)), Some(Value::Int(suspended))] = counts else {
+        let facts = partitions.len() * 4;
+        let (behind, queued) = answers.as_slice().split_at_checked(facts).unwrap_or_default();
+        let mut storages = Vec::new();
+        for (counts, partition) in behind.chunks_exact(4).zip(partitions) {
+            let [
+                Some(count),
+                Some(Value::Array(oldest)),
+                Some(Value::Int(suspended)),
+                Some(Value::Array(takers)),
+            ] = counts
+            else {
                 overview.missing += 1;
                 continue;
             };
             overview.count(count, oldest.first().and_then(turn_ms));
             overview.suspended += u64::try_from(*suspended).unwrap_or(0);
+            storages.extend(takers.iter().filter_map(text).map(|takers| (partition, takers)));
         }
         overview.behind = overview.backlog;
-        let queues = pools.iter().flat_map(|pool| [pool; 3]).cycle();
-        for (pair, pool) in queued.chunks_exact(2).zip(queues) {
-            if let [Some(length), Some(oldest)] = pair {
-                let before = overview.backlog;
-                overview.count(length, accepted_ms(oldest));
-                *overview.pools.entry(pool.clone()).or_default() += overview.backlog - before;
+        for (answers, pool) in queued.chunks_exact(QUEUES * 2).zip(pools.iter().cycle()) {
+            let turns = overview.count_queues(answers);
+            *overview.pools.entry(pool.clone()).or_default() += turns;
+        }
+        self.count_storages(&mut overview, pools, &storages).await?;
+        Ok(overview)
+    }
+
+    /// Adds the turns that only workers with a storage take.
+    async fn count_storages(
+        &self,
+        overview: &mut Overview,
+        pools: &[String],
+        found: &[(Partition, String)],
+    ) -> Result<(), StoreError> {
+        let (mut commands, mut looked_at) = (Vec::new(), Vec::new());
+        for (partition, takers) in found {
+            if let (pool, Some(storage)) = pool_and_storage(takers)
+                && pools.iter().any(|known| known == pool)
+            {
+                self.look_at_queues(*partition, takers, &mut commands);
+                looked_at.push((pool.to_owned(), storage));
             }
         }
-        Ok(overview)
+        if commands.is_empty() {
+            return Ok(());
+        }
+        let answers = self.answered("XLEN", Via::Exclusive, commands).await?;
+        for (answers, (pool, storage)) in answers.chunks_exact(QUEUES * 2).zip(looked_at) {
+            let turns = overview.count_queues(answers);
+            *overview.pools.entry(pool.clone()).or_default() += turns;
+            *overview.storages.entry((pool, storage)).or_default() += turns;
+        }
+        Ok(())
+    }
+
+    /// Asks for the length and the first entry of each queue of these takers.
+    fn look_at_queues(&self, partition: Partition, takers: &str, commands: &mut Vec<(At, Cmd)>) {
+        for suffix in ["", ":first", ":last"] {
+            let queue = self.keys().queue(partition, takers, suffix);
+            let mut length = command("XLEN");
+            length.arg(&queue);
+            let mut oldest = command("XRANGE");
+            oldest.arg(&queue).arg("-").arg("+").arg("COUNT").arg(1);
+            commands.push((At::Partition(partition), length));
+            commands.push((At::Partition(partition), oldest));
+        }
     }
 
     /// The same with the live turns themselves, oldest first.
@@ -137,6 +196,7 @@ impl Store {
                     worker: live.token.as_ref().map(|_| live.worker.clone()),
                     age_ms: view.now.saturating_sub(live.record.submitted),
                     suspended: live.suspended.is_some(),
+                    storage: live.waits_for().and_then(|takers| pool_and_storage(takers).1),
                     attempt: attempt(&live),
                 });
             }

@@ -10,8 +10,9 @@ use super::{Store, StoreError};
 use crate::ids::Partition;
 
 /// The parts that scripts share, put after their first line.
-const LIBRARIES: [(&str, &str); 12] = [
+const LIBRARIES: [(&str, &str); 13] = [
     ("base", include_str!("lua/lib/base.lua")),
+    ("storage", include_str!("lua/lib/storage.lua")),
     ("index", include_str!("lua/lib/index.lua")),
     ("journal", include_str!("lua/lib/journal.lua")),
     ("fence", include_str!("lua/lib/fence.lua")),

@@ -10,7 +10,7 @@ use super::script::{Args, Name, Reply};
 use super::turns::json;
 use super::{Store, StoreError};
 use crate::domain::class::Class;
-use crate::domain::due::{Charge, Live, Standing};
+use crate::domain::due::{Charge, Live, Standing, StorageWait};
 use crate::domain::fold::Folded;
 use crate::domain::reason::FailReason;
 use crate::domain::record::{Tries, TurnRecord};
@@ -76,15 +76,23 @@ impl LiveTurn {
         }
     }
 
-    /// The facts that decisions need.
-    pub fn facts(&self) -> Live<'_> {
+    /// The facts that decisions need; `storage` of one that [`Self::waits_for`] one.
+    pub fn facts(&self, storage: Option<StorageWait>) -> Live<'_> {
         Live {
             record: &self.record,
             since: self.since,
             tries: self.tries,
             standing: self.standing(),
             canceled: self.canceled,
+            storage,
         }
+    }
+
+    /// Whose workers alone may take it, if it waits for them.
+    pub fn waits_for(&self) -> Option<&str> {
+        let queued = self.standing() == Standing::Queued { waiting: true };
+        let takers = self.queue.split(':').nth(1).filter(|takers| takers.contains('@'));
+        takers.filter(|_| queued)
     }
 
     /// The task.
@@ -162,7 +170,7 @@ impl Store {
         })
     }
 
-    /// Queues the turn again, or lets it wait until `at`.
+    /// Queues the turn again and rings for it, or lets it wait until `at`.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -193,7 +201,13 @@ impl Store {
                 Charge::Attempt => "attempt",
             })
             .number(look);
-        settled(&self.run(Name::SettleRequeue, view.partition, &args).await?)
+        let mut reply = self.run(Name::SettleRequeue, view.partition, &args).await?;
+        let settled = settled(&reply)?;
+        if settled == Settled::Done {
+            let now = reply.parsed()?;
+            self.ring_for_next(&reply.text()?, view.partition, now).await;
+        }
+        Ok(settled)
     }
 
     /// Ends the turn.

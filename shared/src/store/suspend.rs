@@ -95,7 +95,8 @@ impl Store {
             .number(u64::from(place.number))
             .number(record.queue_age.saturating_add(1))
             .push(record.deadline.map(|at| at.to_string()).unwrap_or_default())
-            .number(answering.remember_ms.max(KEEP_TURN_MS));
+            .number(answering.remember_ms.max(KEEP_TURN_MS))
+            .flag(record.workspace);
         history_args(&mut args, answering.history)?;
         events_args(&mut args, &[NewEvent::new(place.number, answering.first)]);
         submitted(&mut self.run(Name::Answer, partition, &args).await?)

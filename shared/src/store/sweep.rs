@@ -19,7 +19,7 @@ pub struct Swept {
     pub due: Vec<ContextKey>,
     /// Members of `retain` whose time has come.
     pub expired: Vec<String>,
-    /// Pools with undelivered turns.
+    /// Who has undelivered turns to take: pools, and storages of pools.
     pub waiting: Vec<String>,
 }
 

@@ -12,7 +12,7 @@ use crate::domain::event::Event;
 use crate::domain::fold::Folded;
 use crate::domain::record::{BusyPolicy, Tries, TurnRecord, VERSION};
 use crate::domain::state;
-use crate::ids::{ContextKey, EntryId, Epoch, LeaseToken, Nonce, Partition, ScopeKey, TurnId, WorkerId};
+use crate::ids::{ContextKey, EntryId, Epoch, LeaseToken, Nonce, Partition, ScopeKey, StorageId, TurnId, WorkerId};
 
 /// How long an ended turn answers a repeated submit, in ms.
 pub(super) const KEEP_TURN_MS: u64 = 600_000;
@@ -51,6 +51,8 @@ pub enum Submitted {
         repeat: bool,
         /// How many turns of its context came before it, when it was accepted; 0: it is the live one.
         place: u64,
+        /// Whose workers alone take it, as far as is known.
+        storage: Option<StorageId>,
     },
     /// The context has another live turn, and no place for this one behind it.
     Busy,
@@ -86,8 +88,8 @@ pub struct Refused<'a> {
 pub struct Take<'a> {
     /// Where.
     pub partition: Partition,
-    /// Which queue.
-    pub pool: &'a str,
+    /// From which queues: those of a pool, or of those of its workers that have a storage ([`crate::ids::takers`]).
+    pub takers: &'a str,
     /// Who.
     pub worker: &'a WorkerId,
     /// One per turn that may be taken.
@@ -175,7 +177,8 @@ impl Store {
             .push(record.deadline.map(|at| at.to_string()).unwrap_or_default())
             .push(submit.interrupt.map(|all| all.live.to_string()).unwrap_or_default())
             .flag(record.direct && record.new_task)
-            .push(&record.agent);
+            .push(&record.agent)
+            .flag(record.workspace);
         history_args(&mut args, submit.history)?;
         args.number(1)
             .push(submit.first.bytes())
@@ -234,7 +237,7 @@ impl Store {
     /// [`StoreError`]; after `Unavailable` the same call with `repeat` resolves it.
     pub async fn take(&self, take: &Take<'_>) -> Result<Took, StoreError> {
         let mut args = Args::new();
-        args.push(take.pool)
+        args.push(take.takers)
             .push(take.worker.as_str())
             .number(take.tokens.len() as u64)
             .number(take.ttl_ms)
@@ -250,7 +253,7 @@ impl Store {
         }
         let now = reply.parsed()?;
         let full = reply.flag()?;
-        let last_queue = queue_name(take.pool, ":last");
+        let last_queue = queue_name(take.takers, ":last");
         let mut turns = Vec::new();
         for row in reply.rows()? {
             match taken(self, row, take.partition, &last_queue) {
@@ -279,6 +282,7 @@ pub(super) fn submitted(reply: &mut Reply) -> Result<Submitted, StoreError> {
                 now: reply.parsed()?,
                 repeat,
                 place: reply.parsed()?,
+                storage: StorageId::parse(&reply.text()?),
             }
         }
         "BUSY" => Submitted::Busy,

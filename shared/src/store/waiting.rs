@@ -116,10 +116,10 @@ impl Store {
         waiting.iter().try_for_each(|each| withdrawal_args(args, each, keep))
     }
 
-    /// Rings for the turn that an end has made live, if it has: the name of its pool is not empty. A lost bell costs a second.
-    pub(super) async fn ring_for_next(&self, pool: &str, partition: Partition, now: u64) {
-        if !pool.is_empty() {
-            drop(self.ring(pool, partition, now).await);
+    /// Rings for the turn that a script has queued, if it has: who takes it is not empty. A lost bell costs a second.
+    pub(super) async fn ring_for_next(&self, takers: &str, partition: Partition, now: u64) {
+        if !takers.is_empty() {
+            drop(self.ring(takers, partition, now).await);
         }
     }
 }

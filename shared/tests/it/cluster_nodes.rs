@@ -14,7 +14,7 @@ use relevo_shared::store::{
 };
 use relevo_testkit::{RedisCluster, poll};
 
-use crate::fixture::{Running, TTL, World, connect, is_done, options, take, token, worker};
+use crate::fixture::{Running, TTL, World, connect, is_done, options, serves, take, token, worker};
 
 const POOL: [&str; 1] = ["default"];
 
@@ -117,7 +117,7 @@ async fn partitions_lie_evenly_on_the_nodes_and_what_spans_them_is_put_together(
     assert!(world.store.dead_turns(10).await.unwrap().is_empty());
     world
         .store
-        .worker_seen(&worker("w-1"), &["default".to_owned()], 1)
+        .worker_seen(&worker("w-1"), &serves(&["default"], None), 1)
         .await
         .unwrap();
     assert_eq!(world.store.workers().await.unwrap().len(), 1);

@@ -13,19 +13,23 @@ use relevo_shared::domain::record::{BusyPolicy, CrashPolicy, Sender, TurnRecord,
 use relevo_shared::domain::retry::is_last;
 use relevo_shared::domain::state::End;
 use relevo_shared::domain::suspension::{Answer, Place};
-use relevo_shared::ids::{ContextKey, EntryId, LeaseToken, Nonce, Partition, TaskId, TurnId, WorkerId};
+use relevo_shared::ids::{
+    ContextKey, EntryId, LeaseToken, Nonce, Partition, StorageId, TaskId, TurnId, WorkerId, takers,
+};
 use relevo_shared::janitor::{Conclusion, Janitor, JanitorMetrics, JanitorSettings, conclude, interrupt};
 use relevo_shared::platform::entropy;
 use relevo_shared::store::{
-    Answering, Batch, ConnectOptions, ContextView, EmitReply, Finish, HistoryLength, Interrupt, JournalRead, Keep,
-    LiveTurn, NewEvent, Open, Settled, Store, StoreError, StoreMetrics, StoredTask, Submit, Submitted, Subscriber,
-    SubscriberHandle, Suspend, Swept, Take, Taken, Took,
+    Answering, Batch, Bound, ConnectOptions, ContextView, EmitReply, Finish, HistoryLength, Interrupt, JournalRead,
+    Keep, LiveTurn, NewEvent, Open, Serves, Settled, Store, StoreError, StoreMetrics, StoredTask, Submit, Submitted,
+    Subscriber, SubscriberHandle, Suspend, Swept, Take, Taken, Took,
 };
 use relevo_testkit::{RedisCluster, RedisServer};
 
 use crate::probe::Probe;
 
 pub const TTL: u64 = 60_000;
+/// How long a turn waits for a worker of its storage.
+pub const STORAGE_WAIT: u64 = 60_000;
 /// How long a turn may be suspended.
 pub const LONGEST: u64 = 600_000;
 
@@ -184,6 +188,7 @@ impl World {
             remember_ms: 0,
             new_task: true,
             direct: false,
+            workspace: true,
             accepted_output_modes: Vec::new(),
             extensions: Vec::new(),
             traceparent: None,
@@ -348,6 +353,7 @@ impl World {
             lease_ttl_ms: TTL,
             keep,
             pools: vec!["default".to_owned()],
+            storage_wait_ms: STORAGE_WAIT,
         };
         let metrics = JanitorMetrics::register(&Registry::new()).unwrap();
         Janitor::new(store, settings, metrics)
@@ -536,6 +542,40 @@ impl World {
         self.again(record).await
     }
 
+    /// Takes turns as these takers.
+    pub async fn take_for(&self, takers: &str, partition: Partition, n: usize) -> Vec<Taken> {
+        let tokens: Vec<LeaseToken> = (0..n).map(|_| token()).collect();
+        let take = Take {
+            takers,
+            ..take(partition, &self.worker, &tokens)
+        };
+        self.store.take(&take).await.unwrap().turns
+    }
+
+    /// Ties the context of a running turn to a workspace on this storage.
+    pub async fn bind(&self, turn: &Running, storage: &str) {
+        let storage = disk(storage);
+        let bound = self.store.bind_workspace(&turn.taken, b"/a", Some(&storage)).await;
+        assert_eq!(bound.unwrap(), Bound::Here);
+    }
+
+    /// A task whose first turn worked on this storage.
+    pub async fn bound(&self, context_id: &str, storage: &str) -> TurnRecord {
+        let mut turn = self.running(context_id).await;
+        self.bind(&turn, storage).await;
+        turn.emit(&self.store, &["answer"]).await;
+        assert!(is_done(&turn.finish(&self.store, End::InputRequired).await));
+        turn.taken.record
+    }
+
+    /// Takes a turn that waits for a worker with a storage.
+    pub async fn again_on(&self, record: &TurnRecord, storage: &str) -> Running {
+        let takers = takers("default", Some(&disk(storage)));
+        let taken = self.take_for(&takers, self.partition(record), 1).await.pop().unwrap();
+        assert_eq!(taken.record.turn, record.turn);
+        Running::new(taken)
+    }
+
     /// Takes a turn that waits.
     pub async fn again(&self, record: &TurnRecord) -> Running {
         let taken = self.take(self.partition(record)).await.pop().unwrap();
@@ -552,6 +592,17 @@ impl World {
     }
 }
 
+pub fn disk(name: &str) -> StorageId {
+    StorageId::parse(name).unwrap()
+}
+
+pub fn serves(pools: &[&str], storage: Option<&str>) -> Serves {
+    Serves {
+        pools: pools.iter().map(|pool| (*pool).to_owned()).collect(),
+        storage: storage.map(disk),
+    }
+}
+
 pub fn worker(name: &str) -> WorkerId {
     WorkerId::parse(name).unwrap()
 }
@@ -564,7 +615,7 @@ pub fn token() -> LeaseToken {
 pub fn take<'a>(partition: Partition, worker: &'a WorkerId, tokens: &'a [LeaseToken]) -> Take<'a> {
     Take {
         partition,
-        pool: "default",
+        takers: "default",
         worker,
         tokens,
         ttl_ms: TTL,

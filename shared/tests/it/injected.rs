@@ -21,7 +21,7 @@ use crate::fixture::World;
 use crate::scenes::{self, Break, Run, Scene};
 
 /// Commands that write nothing.
-const READS: [&str; 17] = [
+const READS: [&str; 19] = [
     "TIME",
     "INFO",
     "EXISTS",
@@ -32,9 +32,11 @@ const READS: [&str; 17] = [
     "LLEN",
     "LPOS",
     "LRANGE",
+    "XLEN",
     "XRANGE",
     "XREVRANGE",
     "XINFO",
+    "ZRANGE",
     "ZRANGEBYSCORE",
     "ZSCORE",
     "PUBLISH",

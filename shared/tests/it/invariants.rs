@@ -52,7 +52,7 @@ impl Partition {
                 ("wait", Content::List(list)) => drop(partition.lines.insert(id, list)),
                 ("turns", Content::Stream(_)) if id == "dead" => {}
                 ("turns", Content::Stream(stream)) => drop(partition.queues.insert(name.to_owned(), stream)),
-                ("due" | "retain" | "idx" | "q" | "waiting" | "suspended", Content::Scores(scores)) => {
+                ("due" | "retain" | "idx" | "q" | "waiting" | "suspended" | "storages", Content::Scores(scores)) => {
                     partition.scores.insert(name.to_owned(), scores);
                 }
                 ("meta", Content::Hash(_)) | ("sess", Content::List(_)) => {}
@@ -81,6 +81,7 @@ pub fn hold(dump: &Dump, prefix: &str, taken_away: &BTreeSet<String>, memory: &m
     limits_count_live_turns(&partition);
     nothing_is_leased_twice(&partition);
     turns_wait_exactly_once(&partition, taken_away);
+    turns_wait_where_their_workspace_is(&partition);
     lines_are_in_order(&partition);
     suspended_turns_are_held_by_nobody(&partition);
     for (id, task) in &partition.tasks {
@@ -177,6 +178,35 @@ fn turns_wait_exactly_once(partition: &Partition, taken_away: &BTreeSet<String>)
         }
     }
     assert!(entries.is_empty(), "entries that stand for no live turn: {entries:?}");
+}
+
+/// What waits for a worker waits for one that has its context's storage, if that is bound to one; and the janitor knows of every such
+/// queue.
+fn turns_wait_where_their_workspace_is(partition: &Partition) {
+    let storage_of = |queue: &str| {
+        queue
+            .split(':')
+            .nth(1)
+            .and_then(|takers| takers.split_once('@'))
+            .map(|(_, s)| s.to_owned())
+    };
+    for (key, context) in &partition.contexts {
+        let live = partition.turns.get(get(context, "turn"));
+        let queue = live.map_or("", |(record, _)| get(record, "q"));
+        // A turn that runs has bound its context since it was queued, perhaps.
+        if !queue.is_empty() && get(context, "tok").is_empty() {
+            let needs = live.is_some_and(|(record, _)| record.contains_key("ws"));
+            let storage = context.get("sto").filter(|_| needs);
+            assert_eq!(storage_of(queue), storage.cloned(), "context {key} waits in {queue}");
+        }
+    }
+    let known = partition.members("storages");
+    for (queue, stream) in &partition.queues {
+        let takers = queue.split(':').nth(1).unwrap_or_default();
+        if takers.contains('@') && !stream.entries.is_empty() {
+            assert!(known.contains(takers), "nobody looks at {queue}");
+        }
+    }
 }
 
 /// Whether the live turn of a context waits for its user.

@@ -669,6 +669,7 @@ async fn a_redis_that_is_another_server_than_before_is_examined_again() {
         lease_ttl_ms: TTL,
         keep: Keep::default(),
         pools: vec!["default".to_owned()],
+        storage_wait_ms: 60_000,
     };
     let janitor = Janitor::new(
         world.store.clone(),

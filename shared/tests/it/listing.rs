@@ -11,7 +11,7 @@ use relevo_shared::domain::state::End;
 use relevo_shared::ids::{Nonce, TaskId};
 use relevo_shared::store::{Batch, EmitReply, ListFilter, Open};
 
-use crate::fixture::World;
+use crate::fixture::{World, serves, worker};
 
 /// All pages of a listing; asserts that each says how many match in all.
 async fn walk(world: &World, filter: &ListFilter, size: usize, total: usize) -> Vec<Place> {
@@ -385,21 +385,16 @@ async fn operators_see_what_waits_and_what_runs() {
 async fn workers_and_their_pools_are_remembered_for_a_day() {
     let world = World::start().await;
     let now = world.probe.now();
-    let pools = ["default".to_owned(), "large".to_owned()];
+    let both = serves(&["default", "large"], None);
     let seen = [
-        ("w-old", &pools[..], now - 90_000_000),
-        ("w-1", &pools[..], now),
-        ("w-2", &pools[1..], now - 20_000),
+        ("w-old", both.clone(), now - 90_000_000),
+        ("w-1", both.clone(), now),
+        ("w-2", serves(&["large"], None), now - 20_000),
+        ("w-3", serves(&["default"], None), now),
     ];
-    for (name, pools, at) in seen {
-        let worker = crate::fixture::worker(name);
-        world.store.worker_seen(&worker, pools, at).await.unwrap();
+    for (name, serves, at) in seen {
+        world.store.worker_seen(&worker(name), &serves, at).await.unwrap();
     }
-    world
-        .store
-        .worker_seen(&crate::fixture::worker("w-3"), &pools[..1], now)
-        .await
-        .unwrap();
     let names = async || {
         let seen = world.store.workers().await.unwrap();
         seen.into_iter().map(|seen| seen.worker).collect::<Vec<_>>()
@@ -422,11 +417,7 @@ async fn workers_and_their_pools_are_remembered_for_a_day() {
         entry("large", "w-2", false),
     ];
     assert_eq!(serving().await, expected);
-    world
-        .store
-        .worker_left(&crate::fixture::worker("w-1"), &pools)
-        .await
-        .unwrap();
+    world.store.worker_left(&worker("w-1"), &both).await.unwrap();
     assert_eq!(names().await, ["w-2", "w-3"]);
     assert_eq!(
         serving().await,

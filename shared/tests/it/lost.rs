@@ -18,7 +18,7 @@ use relevo_shared::store::{
 };
 use relevo_testkit::FaultProxy;
 
-use crate::fixture::{Answered, Running, TTL, World, options, take, token};
+use crate::fixture::{Answered, Running, TTL, World, disk, options, take, token};
 use crate::record::Recorder;
 use crate::scenes::reservation;
 
@@ -101,11 +101,16 @@ impl<'a> Story<'a> {
 
     /// A repeat says that it is one.
     async fn take(&self) -> Running {
+        self.take_for("default").await
+    }
+
+    async fn take_for(&self, takers: &str) -> Running {
         let tokens = [token()];
         let mut repeat = false;
         let mut turns: Vec<Taken> = until_known(async || {
             let wanted = relevo_shared::store::Take {
                 repeat: std::mem::replace(&mut repeat, true),
+                takers,
                 ..take(ONLY, &self.world.worker, &tokens)
             };
             Ok(self.store.take(&wanted).await?.turns)
@@ -212,7 +217,7 @@ impl<'a> Story<'a> {
         self.submit(&record, None).await;
         let mut turn = self.take().await;
         let taken = &turn.taken;
-        until_known(async || self.store.bind_workspace(taken, b"/a").await).await;
+        until_known(async || self.store.bind_workspace(taken, b"/a", None).await).await;
         until_known(async || self.store.show_task(record.task, false).await).await;
         self.emit(&mut turn, "one ", false).await;
         self.emit(&mut turn, "two ", true).await;
@@ -231,6 +236,40 @@ impl<'a> Story<'a> {
         self.submit(&next, Some(stored.unwrap().last)).await;
         let turn = self.take().await;
         self.finish(&turn, End::Completed).await;
+    }
+
+    /// A context whose workspace is on a storage: its turns come back there, wait for it, follow there.
+    async fn storages(&mut self) {
+        let (disk, takers) = (disk("disk"), "default@disk");
+        let record = self.new_turn("c-1").await;
+        let mut turn = self.take().await;
+        self.emit(&mut turn, "one ", false).await;
+        let taken = &turn.taken;
+        until_known(async || self.store.bind_workspace(taken, b"/a", Some(&disk)).await).await;
+        self.give_back(&turn, Why::HandOver(FailReason::WorkerDrained)).await;
+        let mut turn = self.take_for(takers).await;
+        self.emit(&mut turn, "two ", false).await;
+        let waits = self.waiting_turn(BusyPolicy::Queue).await;
+        self.finish(&turn, End::Completed).await;
+        let turn = self.take_for(takers).await;
+        assert_eq!(turn.taken.record.turn, waits.turn);
+        self.finish(&turn, End::InputRequired).await;
+        self.new_turn("c-1").await;
+        let turn = self.take_for(takers).await;
+        self.finish(&turn, End::Completed).await;
+        // One that was queued by a process that knows of no storages.
+        let moved = self.new_turn("c-2").await;
+        self.world.probe.set(&self.world.context_key(&moved), "sto", "disk");
+        let tokens = [token()];
+        let wanted = take(ONLY, &self.world.worker, &tokens);
+        let taken = until_known(async || self.store.take(&wanted).await).await;
+        assert!(taken.turns.is_empty());
+        let turn = self.take_for(takers).await;
+        self.finish(&turn, End::Completed).await;
+        assert_eq!(
+            self.world.context(&record).as_str(),
+            self.world.context(&waits).as_str()
+        );
     }
 
     /// Turns that are cancelled while they run, wait, or are over.
@@ -393,6 +432,7 @@ impl<'a> Story<'a> {
             Chapter::Cancels => Box::pin(self.cancels()).await,
             Chapter::Waits => Box::pin(self.waits()).await,
             Chapter::Suspends => Box::pin(self.suspends()).await,
+            Chapter::Storages => Box::pin(self.storages()).await,
             Chapter::Upkeep => Box::pin(self.upkeep()).await,
         }
     }
@@ -404,6 +444,7 @@ enum Chapter {
     Cancels,
     Waits,
     Suspends,
+    Storages,
     Upkeep,
 }
 
@@ -483,6 +524,7 @@ async fn a_lost_reply_to_any_call_of_a_turn_changes_nothing() {
         Chapter::Cancels,
         Chapter::Waits,
         Chapter::Suspends,
+        Chapter::Storages,
         Chapter::Upkeep,
     ] {
         called.extend(loses_each_reply(chapter).await);

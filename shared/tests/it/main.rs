@@ -35,6 +35,7 @@ mod replies;
 mod s3;
 mod scenes;
 mod sessions;
+mod storages;
 mod suspended;
 mod takes;
 mod twice;

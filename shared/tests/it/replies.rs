@@ -263,7 +263,7 @@ async fn a_cancel_marks_a_leased_turn_and_leaves_others_to_the_caller() {
 async fn a_context_works_where_its_first_turn_did() {
     let world = World::start().await;
     let turn = world.running("c-1").await;
-    let bind = |taken, place| world.store.bind_workspace(taken, place);
+    let bind = |taken, place| world.store.bind_workspace(taken, place, None);
     assert_eq!(bind(&turn.taken, b"/a").await.unwrap(), Bound::Here);
     world.reached("bind", "BOUND");
     assert_eq!(bind(&turn.taken, b"/a").await.unwrap(), Bound::Here, "again");

@@ -680,8 +680,94 @@ impl Stage<'_> {
 
         let turn = self.begun("c-1").await;
         self.ready();
-        world.store.bind_workspace(&turn.taken, b"/a").await.unwrap();
+        world.store.bind_workspace(&turn.taken, b"/a", None).await.unwrap();
         self.done("a first workspace", "bind");
+
+        let turn = self.begun("c-1").await;
+        self.ready();
+        world.bind(&turn, "disk").await;
+        self.done("a first workspace on a storage", "bind");
+    }
+
+    async fn storages(&mut self) {
+        let world = self.world;
+        world.bound("c-1", "disk").await;
+        let record = world.record("c-1").await;
+        self.ready();
+        world.queue(&record).await;
+        self.done("a turn for a storage", "submit");
+
+        let record = world.bound("c-1", "disk").await;
+        let (next, _) = world.follow_up(record.task, "c-1").await;
+        self.ready();
+        world.again_on(&next, "disk").await;
+        self.done("a turn of a storage", "take");
+
+        // As a process of before queues it.
+        let record = world.queued("c-1").await;
+        world.probe.set(&world.context_key(&record), "sto", "disk");
+        self.ready();
+        assert!(world.take(ONLY).await.is_empty());
+        self.done("a turn for others", "take");
+
+        let turn = self.begun("c-1").await;
+        world.bind(&turn, "disk").await;
+        world.waiting("c-1").await;
+        self.ready();
+        turn.finish(&world.store, End::Completed).await;
+        self.done("an end that begins a turn for a storage", "finish");
+
+        let turn = self.begun("c-1").await;
+        world.bind(&turn, "disk").await;
+        world.waiting("c-1").await;
+        self.ready();
+        self.conclude(&turn.taken.record, End::Failed, None, false).await;
+        self.done("another end that begins a turn for a storage", "settle_end");
+
+        let turn = self.begun("c-1").await;
+        world.bind(&turn, "disk").await;
+        world.waiting("c-1").await;
+        let context = world.context_key(&turn.taken.record);
+        for field in ["turn", "tok"] {
+            world.probe.set(&context, field, "");
+        }
+        let view = world.view(&turn.taken.record).await;
+        self.ready();
+        world.store.settle_due(&view, 0).await.unwrap();
+        self.done("a bound context that has lost its live turn", "settle_due");
+
+        let turn = self.begun("c-1").await;
+        world.bind(&turn, "disk").await;
+        self.ready();
+        self.back(&turn, DRAINED).await;
+        self.done("a hand-back to a storage", "settle_requeue");
+
+        let turn = self.begun("c-1").await;
+        world.bind(&turn, "disk").await;
+        turn.suspend(&world.store).await;
+        self.ready();
+        world.answer(&turn.taken.record).await;
+        self.done("an answer for a storage", "answer");
+
+        for busy in [true, false] {
+            let record = world.bound("c-1", "disk").await;
+            let (next, _) = world.follow_up(record.task, "c-1").await;
+            if !busy {
+                world.cancel_unheld(&next).await;
+            }
+            self.ready();
+            world.sweep(ONLY).await;
+            let name = if busy {
+                "a storage with turns"
+            } else {
+                "a storage without"
+            };
+            self.done(name, "sweep");
+        }
+
+        self.ready();
+        world.store.ring("default@disk", ONLY, 5).await.unwrap();
+        self.done("the bell of a storage", "ring");
     }
 
     async fn suspends(&mut self) {
@@ -1037,6 +1123,7 @@ pub async fn all(world: &World) -> Vec<Scene> {
     Box::pin(stage.repeats()).await;
     Box::pin(stage.waits()).await;
     stage.leases().await;
+    Box::pin(stage.storages()).await;
     Box::pin(stage.suspends()).await;
     Box::pin(stage.unseen()).await;
     Box::pin(stage.settles()).await;

@@ -263,7 +263,7 @@ async fn a_pool_sees_its_own_queue_only() {
     assert!(world.take_as(&world.worker, ONLY, TTL, 4).await.is_empty());
     let one = tokens(1);
     let other = Take {
-        pool: "other",
+        takers: "other",
         ..take(ONLY, &world.worker, &one)
     };
     assert_eq!(turns(&world.store.take(&other).await.unwrap().turns), ids(&[&record]));

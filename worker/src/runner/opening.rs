@@ -11,6 +11,7 @@ use relevo_shared::domain::event;
 use relevo_shared::domain::event::TURN;
 use relevo_shared::domain::reason::FailReason;
 use relevo_shared::domain::record::TurnRecord;
+use relevo_shared::ids::StorageId;
 use relevo_shared::store::{Bound, Retry, Store, StoreError, Taken};
 use serde_json::json;
 
@@ -27,6 +28,7 @@ pub(super) struct Opening {
     pub(super) taken: Arc<Taken>,
     pub(super) record: Arc<TurnRecord>,
     pub(super) roots: Arc<Roots>,
+    pub(super) storage: Option<StorageId>,
 }
 
 impl Opening {
@@ -51,7 +53,8 @@ impl Opening {
         let workspace = prompt.workspace.as_os_str().as_encoded_bytes();
         let mut tries = 0;
         loop {
-            match self.store.bind_workspace(&self.taken, workspace).await {
+            let storage = self.storage.as_ref();
+            match self.store.bind_workspace(&self.taken, workspace, storage).await {
                 Err(error) if error.retry() == Retry::Later => {
                     tokio::select! {
                         () = back_off(tries) => tries += 1,

@@ -1,4 +1,5 @@
-//! Taking turns: wait for a free slot, then for the bell of any pool, then take from the partition it names.
+//! Taking turns: wait for a free slot, then for the bell of any pool (or of the worker's storage in it), then take from the partition it
+//! names.
 
 mod bells;
 
@@ -7,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use relevo_shared::agents::{AgentLimits, Profile};
-use relevo_shared::ids::{LeaseToken, Partition, WorkerId};
+use relevo_shared::ids::{LeaseToken, Partition, StorageId, WorkerId};
 use relevo_shared::platform::config::ByteSize;
 use relevo_shared::platform::tasks::{self, Kind, Tasks};
 use relevo_shared::platform::{clock, entropy};
@@ -95,6 +96,8 @@ pub(crate) struct Worker {
     pub(crate) store: Store,
     pub(crate) agents: HashMap<String, Served>,
     pub(crate) roots: Arc<Roots>,
+    /// Where their content is, if that is told apart.
+    pub(crate) storage: Option<StorageId>,
     pub(crate) artifacts: Option<Artifacts>,
     pub(crate) settings: TurnSettings,
     pub(crate) authority: Authority,
@@ -124,10 +127,11 @@ impl Worker {
         self.clock.now().max(taken.record.submitted)
     }
 
-    /// Takes turns of these pools into these slots until draining begins. Returns when no take is outstanding.
-    pub(crate) async fn take_turns(self: Arc<Self>, pools: Vec<String>, slots: Arc<Semaphore>) {
+    /// Takes turns into these slots, as these takers ([`relevo_shared::ids::takers`]), until draining begins. Returns when no take is
+    /// outstanding.
+    pub(crate) async fn take_turns(self: Arc<Self>, takers: Vec<String>, slots: Arc<Semaphore>) {
         let shutdown = self.tasks.shutdown().clone();
-        let mut bells = Bells::new(&self.store, pools);
+        let mut bells = Bells::new(&self.store, takers);
         let mut failures = 0;
         loop {
             // Both waits are given up when draining begins; nothing is leased by them.
@@ -172,7 +176,7 @@ impl Worker {
 
     async fn take_from(
         self: &Arc<Self>,
-        Rung { pool, partition }: &Rung,
+        Rung { takers, partition }: &Rung,
         slots: &Arc<Semaphore>,
         first: OwnedSemaphorePermit,
     ) -> Result<(), StoreError> {
@@ -193,10 +197,12 @@ impl Worker {
         let tokens: Vec<LeaseToken> = permits.iter().map(|_| LeaseToken::new(entropy::u128())).collect();
         let mut last = Arc::clone(&self.last_attempt).try_acquire_owned().ok();
         let sent = clock::boottime();
-        let took = self.take_until_known(pool, partition, &tokens, last.is_some()).await?;
+        let took = self
+            .take_until_known(takers, partition, &tokens, last.is_some())
+            .await?;
         self.clock.learn(took.now);
         if took.full {
-            drop(self.store.ring(pool, partition, took.now).await);
+            drop(self.store.ring(takers, partition, took.now).await);
         }
         for (taken, permit) in took.turns.into_iter().zip(permits) {
             let alone = if taken.last_attempt { last.take() } else { None };
@@ -209,7 +215,7 @@ impl Worker {
     /// leased has run out and is the janitor's.
     async fn take_until_known(
         &self,
-        pool: &str,
+        takers: &str,
         partition: Partition,
         tokens: &[LeaseToken],
         last: bool,
@@ -224,7 +230,7 @@ impl Worker {
         loop {
             let take = Take {
                 partition,
-                pool,
+                takers,
                 worker: &self.id,
                 tokens,
                 ttl_ms: millis(self.settings.ttl),

@@ -180,6 +180,7 @@ impl TurnRun {
             taken: Arc::clone(&self.taken),
             record: Arc::clone(record),
             roots: Arc::clone(&self.worker.roots),
+            storage: self.worker.storage.clone(),
         };
         let running = async move {
             match opening.prompt(profile, &cancel).await {

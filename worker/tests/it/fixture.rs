@@ -11,7 +11,7 @@ use relevo_shared::domain::fold::Entry;
 use relevo_shared::domain::record::{BusyPolicy, CrashPolicy, Sender, TurnRecord, VERSION};
 use relevo_shared::domain::retry::is_last;
 use relevo_shared::domain::suspension::{Answer, Place};
-use relevo_shared::ids::{EntryId, Nonce, TaskId, TurnId};
+use relevo_shared::ids::{EntryId, Nonce, TaskId, TurnId, takers};
 use relevo_shared::platform::config::Loader;
 use relevo_shared::platform::entropy;
 use relevo_shared::platform::metrics::Registry;
@@ -200,6 +200,7 @@ impl World {
             remember_ms: 0,
             new_task: true,
             direct: false,
+            workspace: true,
             accepted_output_modes: Vec::new(),
             extensions: Vec::new(),
             traceparent: None,
@@ -211,7 +212,6 @@ impl World {
 
     pub async fn submit(&self, record: TurnRecord) -> TurnRecord {
         let now = record.submitted;
-        let partition = record.task.partition();
         let (follows, history) = if record.new_task {
             (None, Vec::new())
         } else {
@@ -238,12 +238,18 @@ impl World {
             history: &history,
             interrupt: None,
         };
-        assert!(matches!(
-            self.store.submit(&submit).await.unwrap(),
-            Submitted::Accepted { .. }
-        ));
-        self.store.ring(&record.pool, partition, now).await.unwrap();
+        let submitted = self.store.submit(&submit).await.unwrap();
+        self.ring(&record, &submitted).await;
         record
+    }
+
+    /// Rings for whoever takes the turn.
+    async fn ring(&self, record: &TurnRecord, submitted: &Submitted) {
+        let Submitted::Accepted { storage, now, .. } = submitted else {
+            panic!("{submitted:?}");
+        };
+        let takers = takers(&record.pool, storage.as_ref());
+        self.store.ring(&takers, record.task.partition(), *now).await.unwrap();
     }
 
     /// Waits until the turn of a task waits for its user.
@@ -297,8 +303,7 @@ impl World {
             remember_ms: 0,
         };
         let answered = self.store.answer(&answering).await.unwrap();
-        assert!(matches!(answered, Submitted::Accepted { .. }), "{answered:?}");
-        self.store.ring(&record.pool, partition, now).await.unwrap();
+        self.ring(&record, &answered).await;
         record
     }
 

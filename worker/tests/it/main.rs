@@ -27,6 +27,7 @@ mod process_lines;
 mod process_sessions;
 mod profiles;
 mod retention;
+mod storages;
 mod suspended;
 mod turns;
 mod upstream_tls;

@@ -27,6 +27,7 @@ pub(crate) fn record() -> TurnRecord {
         remember_ms: 0,
         new_task: true,
         direct: false,
+        workspace: false,
         accepted_output_modes: Vec::new(),
         extensions: Vec::new(),
         traceparent: None,
@@ -43,6 +44,7 @@ fn live(record: &TurnRecord, tries: Tries, standing: Standing) -> Live<'_> {
         tries,
         standing,
         canceled: false,
+        storage: None,
     }
 }
 
@@ -274,6 +276,35 @@ fn what_a_turn_waited_behind_another_is_no_part_of_its_age() {
         judge(Some(queued(50_000)), 110_001, 0),
         failed(FailReason::QueueExpired, true)
     );
+}
+
+#[test]
+fn a_turn_is_given_up_when_it_and_its_storage_have_been_waited_for_long_enough() {
+    let record = record();
+    let waits = |seen, standing| Live {
+        storage: Some(StorageWait { seen, longest: 5_000 }),
+        ..live(&record, Tries::default(), standing)
+    };
+    let queued = |seen| Some(waits(seen, Standing::Queued { waiting: true }));
+    let over = record.submitted + 5_001;
+    assert_eq!(judge(queued(0), over - 1, 0), Verdict::Later { at: over });
+    assert_eq!(
+        judge(queued(0), over, 0),
+        failed(FailReason::WorkspaceUnavailable, true)
+    );
+    // Somebody had it since it was sent.
+    assert_eq!(judge(queued(over), over, 0), Verdict::Later { at: over + 5_001 });
+    // A Redis that came back has not heard of anybody yet.
+    assert_eq!(judge(queued(0), over, over + 10), Verdict::Later { at: over + 10 });
+    // One whose entry is gone is queued again first.
+    let delivered = judge(Some(waits(0, Standing::Queued { waiting: false })), over, 0);
+    assert!(matches!(delivered, Verdict::Requeue { .. }));
+    // Waiting in the queue for too long is the lesser reason.
+    assert_eq!(
+        judge(queued(0), 70_000, 0),
+        failed(FailReason::WorkspaceUnavailable, true)
+    );
+    assert_eq!(judge(queued(70_000), 70_000, 0), failed(FailReason::QueueExpired, true));
 }
 
 #[test]

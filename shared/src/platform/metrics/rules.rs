@@ -3,7 +3,7 @@
 use super::MetricInfo;
 
 /// Every label there may be. Each stands for a small closed set; none may ever be an id, a tenant or an address.
-pub const LABELS: [&str; 13] = [
+pub const LABELS: [&str; 14] = [
     "agent",
     "component",
     "error",
@@ -16,6 +16,7 @@ pub const LABELS: [&str; 13] = [
     "reason",
     "script",
     "state",
+    "storage",
     "version",
 ];
 

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- Ties a context to the workspace of its first turn that named a good one; later turns must name the same.
+-- Ties a context to the workspace of its first turn that named a good one, and to the storage where that is; later turns must name the same.
 -- KEYS    1 meta
--- ARGV    1 context key, 2 epoch, 3 token, 4 turn, 5 workspace
+-- ARGV    1 context key, 2 epoch, 3 token, 4 turn, 5 workspace, 6 storage of the worker or ''
 -- DERIVES ctx:<ctx>
 -- RETURNS BOUND | OTHER | FENCED
 -- USES    base
@@ -14,6 +14,6 @@ if c[4] and c[4] ~= ARGV[5] then
   return { 'OTHER' }
 end
 if not c[4] then
-  redis.call('HSET', key, 'ws', ARGV[5])
+  redis.call('HSET', key, 'ws', ARGV[5], unpack(ARGV[6] ~= '' and { 'sto', ARGV[6] } or {}))
 end
 return { 'BOUND' }

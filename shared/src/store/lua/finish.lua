@@ -6,9 +6,9 @@
 --         14 '1' when the end is a cancel's, '2' when it is an answer without a task: nobody ever sees that one, if somebody hears it now, 15 trim journal below this id or '', 16-19 how long to keep task, context, journal
 --         and turn (ms), 20 count of history items, then the items, then count of events, then pairs (event, kind), then
 --         the agent
--- DERIVES ctx:<ctx> wait:<ctx> waiting task:<id> turn:<id> ev:<id> sess:<ctx>:<agent> hist:<id> turns:* q:<scope> due retain idx:* ch:<task>
--- RETURNS DONE last now repeat heard, pool of the turn that waited and is queued now or '' | FENCED | DIVERGED last | CANCELLED | SEEN
--- USES    base index journal fence wait promote conclude release
+-- DERIVES ctx:<ctx> wait:<ctx> waiting task:<id> turn:<id> ev:<id> sess:<ctx>:<agent> hist:<id> turns:* storages q:<scope> due retain idx:* ch:<task>
+-- RETURNS DONE last now repeat heard, who takes the turn that waited and is queued now or '' | FENCED | DIVERGED last | CANCELLED | SEEN
+-- USES    base index journal fence storage wait promote conclude release
 local publish, ctx, epoch, token, turn, task, prev, nonce, stamp, state, open, snapshot, class = unpack(ARGV, 1, 13)
 local at = 21 + tonumber(ARGV[20])
 local answer, c, t = judge(ctx, epoch, token, turn, task, prev, nonce, tonumber(ARGV[at]))
@@ -26,10 +26,10 @@ if open == 'boundary' then -- what else an opening notes of the turn goes with t
   take_back(P .. 'turn:' .. turn, task, t, P .. 'sess:' .. ctx .. ':' .. ARGV[at + 2 * tonumber(ARGV[at]) + 1])
 end
 local last = append(task, prev, nonce, at)
-local pool = release({
+local bell = release({
   ctx = ctx, turn = turn, task = task, class = class, state = state,
   snapshot = snapshot, last = last, stamp = stamp, minid = ARGV[15], keep = 16, history = 20, base = t[5],
-  waits = c[5], hid = t[6],
+  waits = c[5], storage = c[6], hid = t[6],
 })
 local heard, ears = announce(publish, task, prev, last, at)
 if ARGV[14] == '2' and ears > 0 then
@@ -37,4 +37,4 @@ if ARGV[14] == '2' and ears > 0 then
 else -- an answer that no gateway waits for would be lost: it is a task's
   index(t[3], ctx, task, t[2], state, stamp)
 end
-return { 'DONE', last, int(now), '', int(heard), pool }
+return { 'DONE', last, int(now), '', int(heard), bell }

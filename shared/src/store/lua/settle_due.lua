@@ -2,11 +2,11 @@
 -- Sets when a context must be looked at again. One that has no live turn is forgotten, unless turns wait: then the first is live.
 -- KEYS    1 meta
 -- ARGV    1 context key, 2-5 as the caller read them: turn ('' = none), epoch, token, entry, 6 Redis ms to look again
--- DERIVES ctx:<ctx> wait:<ctx> waiting turn:<id> turns:* due retain
--- RETURNS OK, pool of the turn that waited and is queued now or '' | RETRY
--- USES    base wait promote
+-- DERIVES ctx:<ctx> wait:<ctx> waiting turn:<id> turns:* storages due retain
+-- RETURNS OK, who takes the turn that waited and is queued now or '' | RETRY
+-- USES    base storage wait promote
 local ctx = ARGV[1]
-local c = redis.call('HMGET', P .. 'ctx:' .. ctx, 'turn', 'ep', 'tok')
+local c = redis.call('HMGET', P .. 'ctx:' .. ctx, 'turn', 'ep', 'tok', 'sto')
 if (c[1] or '') ~= ARGV[2] then
   return { 'RETRY' }
 end
@@ -21,10 +21,10 @@ if ARGV[2] ~= '' then
   redis.call('ZADD', P .. 'due', ARGV[6], ctx)
   return { 'OK', '' }
 end
-local pool = promote(ctx)
-if pool then
+local bell = promote(ctx, c[4])
+if bell then
   redis.call('ZREM', P .. 'retain', 'c:' .. ctx)
 else
   redis.call('ZREM', P .. 'due', ctx)
 end
-return { 'OK', pool or '' }
+return { 'OK', bell or '' }

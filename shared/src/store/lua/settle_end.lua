@@ -5,10 +5,10 @@
 --         15 class of the end, 16 trim journal below this id or '', 17-20 how long to keep task, context, journal
 --         and turn (ms), 21 reason of the dead letter or '', 22 cap of the dead letters, 23 count of history items,
 --         then the items, then count of events, then pairs (event, kind)
--- DERIVES ctx:<ctx> wait:<ctx> waiting turn:<id> task:<id> ev:<id> hist:<id> turns:* q:<scope> turns:dead due suspended retain idx:* ch:<task>
--- RETURNS OK last now, pool of the turn that waited and is queued now or '' | RETRY
--- USES    base run expect index journal wait promote conclude release
-local as_read, waits, suspended = expected()
+-- DERIVES ctx:<ctx> wait:<ctx> waiting turn:<id> task:<id> ev:<id> hist:<id> turns:* storages q:<scope> turns:dead due suspended retain idx:* ch:<task>
+-- RETURNS OK last now, who takes the turn that waited and is queued now or '' | RETRY
+-- USES    base run expect index journal storage wait promote conclude release
+local as_read, waits, suspended, storage = expected()
 if not as_read then
   return { 'RETRY' }
 end
@@ -28,11 +28,11 @@ if suspended then
   redis.call('ZREM', P .. 'suspended', turn)
 end
 local last = append(task, prev, ARGV[11], at)
-local pool = release({
+local bell = release({
   ctx = ctx, turn = turn, task = task, class = ARGV[15], state = state,
   snapshot = ARGV[14], last = last, stamp = stamp, minid = ARGV[16], keep = 17, history = 23, base = t[3],
-  waits = waits, hid = t[4],
+  waits = waits, storage = storage, hid = t[4],
 })
 index(t[2], ctx, task, t[1], state, stamp)
 announce(publish, task, prev, last, at)
-return { 'OK', last, int(now), pool }
+return { 'OK', last, int(now), bell }

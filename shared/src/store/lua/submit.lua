@@ -5,18 +5,18 @@
 --         10 prev ('' = the turn creates its task), 11 stamp, 12 state, 13 Redis ms at which it is worth nothing any more,
 --         14 most turns of the scope in this partition (0 = any), 15 how many may wait behind the live turn, 16 how long it may
 --         be queued then (ms), 17 its deadline or '', 18 live turn to interrupt or '', 19 '1' = nobody sees the
---         task until something shows it, 20 agent, 21 count of history items, then the items, then 1, the first event, its class letter, then count of turns to withdraw, then what
+--         task until something shows it, 20 agent, 21 '1' = it works in its context's workspace, 22 count of history items, then the items, then 1, the first event, its class letter, then count of turns to withdraw, then what
 --         lib/withdraw.lua wants of each
--- DERIVES turn:<id> ctx:<ctx> wait:<ctx> waiting task:<id> hist:<id> ev:<id> turns:<pool> q:<scope> due idx:* retain ch:<task> ctl
--- RETURNS OK first number now place | DUPLICATE first number now place | BUSY turn | WORKING | TERMINAL | NOT_FOUND | RETRY
+-- DERIVES turn:<id> ctx:<ctx> wait:<ctx> waiting task:<id> hist:<id> ev:<id> turns:* storages q:<scope> due idx:* retain ch:<task> ctl
+-- RETURNS OK first number now place, storage where it is queued or '' | DUPLICATE and the same | BUSY turn | WORKING | TERMINAL | NOT_FOUND | RETRY
 --         | TAKEN | LIMITED
--- USES    base index journal wait conclude withdraw
+-- USES    base storage index journal wait conclude withdraw
 local publish, pool, turn, ctx, context_id, scope, task, record, nonce, prev, stamp, state = unpack(ARGV, 1, 12)
 local turn_key, task_key, ctx_key, line = P .. 'turn:' .. turn, P .. 'task:' .. task, P .. 'ctx:' .. ctx, P .. 'wait:' .. ctx
 
-local seen = redis.call('HMGET', turn_key, 'f', 'n', 'place')
+local seen = redis.call('HMGET', turn_key, 'f', 'n', 'place', 'q')
 if seen[1] then
-  return { 'DUPLICATE', seen[1], seen[2], int(now), seen[3] or '0' }
+  return { 'DUPLICATE', seen[1], seen[2], int(now), seen[3] or '0', string.match(seen[4] or '', '@([^:]+)') or '' }
 end
 local t = redis.call('HMGET', task_key, 'scope', 'ctx', 'last', 'n', 'live', 'k', 'state')
 if prev == '' then
@@ -34,9 +34,10 @@ else
     return { 'RETRY' }
   end
 end
-local items = tonumber(ARGV[21])
-local at = 22 + items
-local live, place, withdrawn = redis.call('HMGET', ctx_key, 'turn', 'tok', 'cancel', 'w'), 0, {}
+local items = tonumber(ARGV[22])
+local at = 23 + items
+local live, place, withdrawn = redis.call('HMGET', ctx_key, 'turn', 'tok', 'cancel', 'w', 'sto'), 0, {}
+local storage = ARGV[21] == '1' and live[5]
 local alone = not live[1] or live[1] == ''
 local busy = not alone or live[4] -- a line that has lost its live turn goes on first
 local interrupted = ARGV[18]
@@ -69,7 +70,7 @@ local after = prev == '' and '0-0' or prev
 local number = prev == '' and 1 or tonumber(t[4]) + 1
 ARGV[at + 2] = int(number) .. '.' .. ARGV[at + 2]
 if items > 0 then
-  redis.call('RPUSH', P .. 'hist:' .. task, unpack(ARGV, 22, 21 + items))
+  redis.call('RPUSH', P .. 'hist:' .. task, unpack(ARGV, 23, 22 + items))
 end
 local first = append(task, after, nonce, at)
 if prev == '' then
@@ -78,8 +79,12 @@ if prev == '' then
 else
   redis.call('HSET', task_key, 'state', state, 'last', first, 'up', stamp, 'n', int(number), 'live', turn, 'k', 'n')
 end
-local entry = busy and '' or redis.call('XADD', P .. 'turns:' .. pool, '*', 't', turn, 'x', ctx)
-redis.call('HSET', turn_key, 'r', record, 'k', task, 'f', first, 'n', int(number), 'e', entry, 'q', 'turns:' .. pool)
+local entry, queue = '', 'turns:' .. pool
+if not busy then
+  entry, queue = enqueue(queue, storage, turn, ctx)
+end
+redis.call('HSET', turn_key, 'r', record, 'k', task, 'f', first, 'n', int(number), 'e', entry, 'q', queue,
+  unpack(ARGV[21] == '1' and { 'ws', '1' } or {}))
 if limit > 0 then
   redis.call('ZADD', P .. 'q:' .. scope, int(now), turn)
   redis.call('HSET', turn_key, 's', scope)
@@ -101,7 +106,7 @@ if busy then
   end
 else
   redis.call('HSET', ctx_key, 'id', context_id, 'scope', scope, 'turn', turn)
-  redis.call('ZADD', P .. 'due', int(math.min(now + 30000, tonumber(ARGV[13]))), ctx)
+  redis.call('ZADD', P .. 'due', int(math.min(now + left_alone(storage), tonumber(ARGV[13]))), ctx)
 end
 if ARGV[19] == '1' then
   redis.call('HSET', task_key, 'hid', '1')
@@ -121,4 +126,4 @@ end
 if interrupted ~= '' then
   redis.pcall(publish, P .. 'ctl', 'cancel ' .. ctx .. ' ' .. live[1])
 end
-return { 'OK', first, int(number), int(now), int(place) }
+return { 'OK', first, int(number), int(now), int(place), not busy and storage or '' }

@@ -3,8 +3,8 @@
 -- KEYS    1 meta
 -- ARGV    1 lease ttl (ms), 2 how many at the most, 3 ms of silence after which a consumer that holds nothing is forgotten,
 --         4 '1' when this goes on with the look before, whose batch was full, 5.. pools
--- DERIVES due retain turns:<pool>:first turns:<pool> turns:<pool>:last
--- RETURNS SKIP | SWEPT now grace restarted, due context keys, retained members that are due, pools with undelivered turns
+-- DERIVES due retain turns:* storages
+-- RETURNS SKIP | SWEPT now grace restarted, due context keys, retained members that are due, who has undelivered turns to take (lib/storage.lua)
 -- USES    base run queue
 local m = redis.call('HMGET', KEYS[1], 'run', 'grace', 'swept', 'cleaned')
 local age = now - tonumber(m[3] or '0')
@@ -45,15 +45,28 @@ end
 
 local waiting = {}
 local cleaning = math.abs(now - tonumber(m[4] or '0')) >= 3600000
-for i = 5, #ARGV do
-  local key = P .. 'turns:' .. ARGV[i]
+local function look(takers)
+  local key = P .. 'turns:' .. takers
   if undelivered(key) or undelivered(key .. ':first') or undelivered(key .. ':last') then
-    waiting[#waiting + 1] = ARGV[i]
+    waiting[#waiting + 1] = takers
   end
+  return key
+end
+for i = 5, #ARGV do
+  local key = look(ARGV[i])
   if cleaning then
     clean(key)
     clean(key .. ':first')
     clean(key .. ':last')
+  end
+end
+-- Storages come and go: their queues are there as long as turns are in them.
+for _, takers in ipairs(redis.call('ZRANGE', P .. 'storages', 0, -1)) do
+  local key = look(takers)
+  local turns = redis.call('XLEN', key) + redis.call('XLEN', key .. ':first') + redis.call('XLEN', key .. ':last')
+  if turns == 0 then
+    redis.call('DEL', key, key .. ':first', key .. ':last')
+    redis.call('ZREM', P .. 'storages', takers)
   end
 end
 if cleaning then

@@ -1,13 +1,13 @@
 #!lua flags=allow-oom
 -- Reads up to n queue entries and leases their contexts: delivered and leased are one event. Journals nothing.
 -- KEYS    1 meta
--- ARGV    1 pool, 2 worker, 3 n, 4 lease ttl (ms), 5 '1' when this call is a repeat, 6 '1' when a last attempt may be
+-- ARGV    1 pool, or pool and storage (lib/storage.lua), 2 worker, 3 n, 4 lease ttl (ms), 5 '1' when this call is a repeat, 6 '1' when a last attempt may be
 --         taken, 7 how many own pending entries a repeat looks at, 8.. n tokens
--- DERIVES turns:<pool>:first turns:<pool> turns:<pool>:last ctx:<ctx> turn:<id> task:<id> due
+-- DERIVES turns:* storages ctx:<ctx> turn:<id> task:<id> due
 -- RETURNS TAKEN now full, then a list per turn: turn, context key, token, epoch, record, number, charged, handbacks,
 --         opened, first, last, base snapshot or '', queue, cancelled, epoch before or '',
 --         since when it is live, if it waited behind another, or ''
--- USES    base run
+-- USES    base storage run
 local pool, worker, n, ttl = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local expires = int(now + ttl)
 -- Leases that a restart meets before the janitor's first look at the partition must get their grace: note whose they are.
@@ -16,7 +16,7 @@ local out = {}
 local unreadable -- an error that must not cost the turns that are leased already
 
 local function read_turn(turn)
-  return redis.call('HMGET', P .. 'turn:' .. turn, 'r', 'k', 'n', 'charged', 'handbacks', 'opened', 'f', 'e', 'q', 'since')
+  return redis.call('HMGET', P .. 'turn:' .. turn, 'r', 'k', 'n', 'charged', 'handbacks', 'opened', 'f', 'e', 'q', 'since', 'ws')
 end
 
 local function turn_row(turn, r, ctx, token, epoch, queue, canceled, before)
@@ -26,7 +26,7 @@ local function turn_row(turn, r, ctx, token, epoch, queue, canceled, before)
 end
 
 local function lease(queue, entry, turn, ctx)
-  local c = redis.call('HMGET', P .. 'ctx:' .. ctx, 'turn', 'ep', 'tok', 'cancel')
+  local c = redis.call('HMGET', P .. 'ctx:' .. ctx, 'turn', 'ep', 'tok', 'cancel', 'sto')
   local r = read_turn(turn)
   if c[1] ~= turn or r[8] ~= entry or r[9] ~= queue or not r[2] then
     redis.call('XACK', P .. queue, 'workers', entry)
@@ -35,6 +35,14 @@ local function lease(queue, entry, turn, ctx)
   end
   if c[3] and c[3] ~= '' then
     return -- leased means not available, expired or not
+  end
+  local storage = r[11] and c[5]
+  if home(queue, storage) ~= queue then -- who put it here did not know of storages: it is for others, and the janitor rings for them
+    redis.call('XACK', P .. queue, 'workers', entry)
+    redis.call('XDEL', P .. queue, entry)
+    local moved, to = enqueue(queue, storage, turn, ctx)
+    redis.call('HSET', P .. 'turn:' .. turn, 'e', moved, 'q', to)
+    return
   end
   local token = ARGV[8 + #out]
   local epoch = int(math.max((tonumber(c[2]) or 0) + 1, now))

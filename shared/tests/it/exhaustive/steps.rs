@@ -438,6 +438,7 @@ impl Cluster {
             tries: context.tries,
             standing,
             canceled: context.canceled,
+            storage: None,
         };
         Decided::from(judge(Some(live), NOW, 0))
     }
@@ -617,6 +618,7 @@ fn record(policy: CrashPolicy, handbacks: u32) -> TurnRecord {
         remember_ms: 0,
         new_task: true,
         direct: false,
+        workspace: false,
         accepted_output_modes: Vec::new(),
         extensions: Vec::new(),
         traceparent: None,

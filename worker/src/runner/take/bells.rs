@@ -12,16 +12,16 @@ const DEAF: Duration = Duration::from_secs(1);
 /// The pause between two looks at the queues meanwhile.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// A partition of a pool that has undelivered turns.
+/// A partition that has undelivered turns for these takers.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Rung {
-    pub(super) pool: String,
+    pub(super) takers: String,
     pub(super) partition: Partition,
 }
 
-/// The bells of a worker's pools, heard in turn: no pool is first for ever.
+/// The bells of a worker's pools, and of its storage in them, heard in turn: none is first for ever.
 pub(super) struct Bells {
-    pools: Vec<String>,
+    takers: Vec<String>,
     waiter: BellWaiter,
     /// Until when the node of the bells, which was away, is not asked.
     deaf: Option<Instant>,
@@ -30,10 +30,10 @@ pub(super) struct Bells {
 }
 
 impl Bells {
-    pub(super) fn new(store: &Store, pools: Vec<String>) -> Self {
+    pub(super) fn new(store: &Store, takers: Vec<String>) -> Self {
         let waiter = store.bell_waiter();
         Self {
-            pools,
+            takers,
             waiter,
             deaf: None,
             found: Vec::new(),
@@ -62,10 +62,10 @@ impl Bells {
     async fn look(&mut self, store: &Store) -> Result<Option<Rung>, StoreError> {
         if self.found.is_empty() {
             tokio::time::sleep(LOOK).await;
-            let found = store.without_bells(&self.pools).await?;
+            let found = store.without_bells(&self.takers).await?;
             let mut found: Vec<Rung> = found
                 .into_iter()
-                .map(|(pool, partition)| Rung { pool, partition })
+                .map(|(takers, partition)| Rung { takers, partition })
                 .collect();
             let turn = entropy::u64() % u64::try_from(found.len().max(1)).unwrap_or(1);
             found.rotate_left(usize::try_from(turn).unwrap_or(0));
@@ -75,16 +75,16 @@ impl Bells {
     }
 
     async fn heard(&mut self, store: &Store, wait: Duration) -> Result<Option<Rung>, StoreError> {
-        if !self.pools.is_empty() {
-            self.pools.rotate_left(1);
+        if !self.takers.is_empty() {
+            self.takers.rotate_left(1);
         }
-        for pool in &self.pools {
-            if let Some(partition) = store.answer_bell(pool).await? {
-                let pool = pool.clone();
-                return Ok(Some(Rung { pool, partition }));
+        for takers in &self.takers {
+            if let Some(partition) = store.answer_bell(takers).await? {
+                let takers = takers.clone();
+                return Ok(Some(Rung { takers, partition }));
             }
         }
-        let rung = self.waiter.wait(&self.pools, wait).await?;
-        Ok(rung.map(|(pool, partition)| Rung { pool, partition }))
+        let rung = self.waiter.wait(&self.takers, wait).await?;
+        Ok(rung.map(|(takers, partition)| Rung { takers, partition }))
     }
 }

@@ -26,6 +26,7 @@ async fn worker(redis: &RedisServer) -> Arc<Worker> {
         store,
         agents: HashMap::new(),
         roots: Arc::new(Roots::new(&[])),
+        storage: None,
         artifacts: None,
         settings: TurnSettings {
             ttl,
@@ -78,8 +79,8 @@ async fn the_last_slot_waits_for_all_pools() {
             worker.store.ring(pool, partition, 1).await.unwrap();
         };
         let (next, ()) = tokio::join!(worker.next_partition(&mut bells, &worker.slots, FOR_EVER), ring);
-        let pool = pool.to_owned();
-        assert_eq!(next.unwrap().unwrap().0, Rung { pool, partition });
+        let takers = pool.to_owned();
+        assert_eq!(next.unwrap().unwrap().0, Rung { takers, partition });
     }
 }
 
@@ -98,7 +99,7 @@ async fn no_pool_is_always_first() {
             .await
             .unwrap()
             .unwrap();
-        heard.push(rung.pool);
+        heard.push(rung.takers);
     }
     assert_eq!(heard, ["two", "one", "two", "one"]);
 }

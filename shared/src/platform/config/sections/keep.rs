@@ -20,6 +20,10 @@ crate::settings! {
         /// How long a turn may wait in the queue; then it ends FAILED `queue_expired` instead of being run for a client
         /// that has long given up. What it waits behind another turn of its context before that does not count.
         queue_age: Duration = "1h",
+        /// How long a turn waits while no worker has the storage that its conversation's workspace is on
+        /// (`workspace.storage_id`), at least 5s; then it ends FAILED `workspace_unavailable`. The conversation goes on when one
+        /// has it again. Longer than such a worker takes to come back from an upgrade or a lost machine.
+        storage_wait: Duration = "10m",
     }
 }
 
@@ -34,6 +38,13 @@ impl Validate for LimitSettings {
             "must be above 0 and at most 1",
         );
         require_longer_than_zero(errors, "limits.queue_age", self.queue_age);
+        // Workers say every 2 s that they live.
+        errors.require(
+            self.storage_wait >= Duration::from_secs(5),
+            "limits.storage_wait",
+            &self.storage_wait,
+            "must be at least 5s",
+        );
     }
 }
 

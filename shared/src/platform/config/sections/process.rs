@@ -6,6 +6,7 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use super::{is_name, require_longer_than_zero};
+use crate::ids::StorageId;
 use crate::platform::config::{ByteSize, ConfigErrors, ServiceUrl, Setting, Validate};
 
 /// Where a gateway's admin listener is unless told otherwise. Loopback: it has no authentication.
@@ -170,8 +171,14 @@ crate::settings! {
     /// Directories that agents work in, and what they read there, where their profile knows such (`iac-code`).
     pub struct WorkspaceSettings in "workspace" {
         /// Below which directories a message may choose the one it is about. Unset: the worker's own directory and the
-        /// one for temporary files. Workers of one pool need the same ones, with the same content. Only workers read it.
+        /// one for temporary files. Workers of one pool need the same ones; with the same content, unless `storage_id` tells
+        /// them apart. Only workers read it.
         roots: Vec<String> = "",
+        /// Name of the file system below `roots`, for workers of a pool that do not all share one: equal on those that do, 1 to
+        /// 64 of A-Z, a-z, 0-9, dot, _ and -. A conversation that works in a directory stays with workers of the same name; it
+        /// must outlive restarts, so it names a volume, not a container. Unset: the workers of a pool share their directories,
+        /// and any of them goes on with any conversation. Only workers read it.
+        storage_id: Option<String> = "",
         /// Media types whose content is read as text beside those of the profile, such as `text/x-hcl` or `text/*`.
         text_types: Vec<String> = "",
         /// Media types that the agent is told of by name, size and place beside those of the profile, such as `video/mp4`.
@@ -183,6 +190,8 @@ impl Validate for WorkspaceSettings {
     fn validate(&self, errors: &mut ConfigErrors) {
         let absolute = self.roots.iter().all(|root| root.starts_with('/'));
         errors.require(absolute, "workspace.roots", &self.roots, "must be absolute paths");
+        let storage = self.storage_id.as_ref().is_none_or(|id| StorageId::parse(id).is_some());
+        errors.require(storage, "workspace.storage_id", &self.storage_id, StorageId::RULE);
         for (key, types) in [("text_types", &self.text_types), ("media_types", &self.media_types)] {
             let rule = "must be media types such as \"text/plain\" or \"image/*\"";
             let good = types.iter().all(|text| is_media_type(text));
@@ -328,6 +337,33 @@ mod tests {
                 "{address}"
             );
         }
+    }
+
+    #[test]
+    fn a_storage_is_named_with_characters_that_keys_are_not_made_with() {
+        for (name, errors) in [
+            ("", 0),
+            ("node-1.disk_A", 0),
+            ("a@b", 1),
+            ("a:b", 1),
+            ("{a}", 1),
+            ("a b", 1),
+        ] {
+            assert_eq!(errors_with(&[("workspace.storage_id", name)]).len(), errors, "{name}");
+        }
+        let errors = errors_with(&[("workspace.storage_id", "a@b"), ("limits.storage_wait", "4s")]);
+        assert!(
+            errors
+                .iter()
+                .any(|e| e.starts_with("workspace.storage_id = \"a@b\": must be 1 to 64")),
+            "{errors:?}"
+        );
+        assert!(
+            errors
+                .iter()
+                .any(|e| e.starts_with("limits.storage_wait = \"4s\": must be at least 5s")),
+            "{errors:?}"
+        );
     }
 
     #[test]

@@ -1,7 +1,7 @@
 -- Judges a write of a lease holder: is it a repeat, is it still allowed, does it name what it follows?
 -- Returns a reply to give at once, or nil, the context's fields and the task's fields.
 local function judge(ctx, epoch, token, turn, task, prev, nonce, count)
-  local c = redis.call('HMGET', P .. 'ctx:' .. ctx, 'turn', 'ep', 'tok', 'cancel', 'w')
+  local c = redis.call('HMGET', P .. 'ctx:' .. ctx, 'turn', 'ep', 'tok', 'cancel', 'w', 'sto')
   local t = redis.call('HMGET', P .. 'task:' .. task, 'last', 'state', 'scope', 'n', 'base', 'hid')
   if t[1] and t[1] ~= prev then
     -- A repeat is known by its first entry, before the fence is judged: its turn may have ended since.
