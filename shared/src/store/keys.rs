@@ -394,7 +394,7 @@ pub fn documented() -> Vec<KeyDoc> {
             "turns:dead",
             "stream",
             "dead letters: `t` turn, `k` task, `x` context key, `reason`, `r` record",
-            "capped near 1,000 per partition",
+            "1,000 per partition, or as many as the last in 4 MiB, and `retention.task` after the last one; older ones go when one comes",
         ),
         doc(
             "ch:<task>",

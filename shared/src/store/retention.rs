@@ -17,7 +17,7 @@ pub struct Keep {
     pub journal_ms: u64,
     /// A task that never ran.
     pub refused_ms: u64,
-    /// Most dead letters per partition (near it).
+    /// Most dead letters per partition.
     pub dead: u64,
 }
 

@@ -1,6 +1,6 @@
 //! The janitor: what becomes of turns that nobody looks after any more.
 
-use a2a::TaskState;
+use a2a::{Part, TaskState};
 use prometheus::Registry;
 use relevo_shared::domain::due::{Charge, QUEUED_CHECK_MS};
 use relevo_shared::domain::event::{Stopped, TURN};
@@ -301,9 +301,7 @@ async fn dead_letters_are_bounded() {
         ..Keep::default()
     };
     world.pass(&world.janitor_with(keep)).await;
-    // Redis trims whole nodes of a stream, of 100 entries.
-    let left = world.probe.length("XLEN", &dead);
-    assert!((10..=110).contains(&left), "{left}");
+    assert_eq!(world.probe.length("XLEN", &dead), 10);
     assert!(
         world
             .probe
@@ -312,6 +310,33 @@ async fn dead_letters_are_bounded() {
             .iter()
             .any(|(_, fields)| fields["reason"] == "attempts_exhausted")
     );
+}
+
+#[tokio::test]
+async fn large_dead_letters_push_out_more_and_none_stays_longer_than_tasks() {
+    let world = World::small().await;
+    let keep = Keep::default();
+    let dead = world.store.keys().dead(ONLY);
+    // As old as a task may become, and nearly so.
+    let now = world.probe.now();
+    for age in [keep.task_ms + 1, keep.task_ms - 60_000] {
+        let id = format!("{}-1", now - age);
+        world.probe.ask(&["XADD", &dead, &id, "reason", "filler"]);
+    }
+    let mut sizes = vec![2];
+    for (n, text) in [1_000, 1_500_000, 1_500_000, 1_500_000, 1_000].into_iter().enumerate() {
+        let mut record = world.record(&format!("c-{n}")).await;
+        record.attempts = 1;
+        record.message.parts = vec![Part::text("x".repeat(text))];
+        let mut turn = world.run(&record).await;
+        turn.emit(&world.store, &["x"]).await;
+        crash(&world, &turn).await;
+        sizes.push(world.probe.length("XLEN", &dead));
+    }
+    // Of those as large as 1.5 MB two have room, whoever else was there; a small one pushes out nobody.
+    assert_eq!(sizes, [2, 2, 2, 2, 2, 3]);
+    let left: i64 = world.probe.text(&["PTTL", &dead]).unwrap().parse().unwrap();
+    assert!((1..=i64::try_from(keep.task_ms).unwrap()).contains(&left), "{left}");
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@
 -- DERIVES ctx:<ctx> wait:<ctx> waiting turn:<id> task:<id> ev:<id> hist:<id> turns:* storages q:<scope> turns:dead due suspended retain idx:* ch:<task>
 -- RETURNS OK last now, who takes the turn that waited and is queued now or '' | RETRY
 -- USES    base run expect index journal storage wait promote conclude release
+local DEAD_BYTES = 4194304 -- of records as large as the last, per partition
 local as_read, waits, suspended, storage = expected()
 if not as_read then
   return { 'RETRY' }
@@ -20,8 +21,12 @@ local t = redis.call('HMGET', P .. 'task:' .. task, 'state', 'scope', 'base', 'h
 if ARGV[21] ~= '' then
   local record = redis.call('HGET', P .. 'turn:' .. turn, 'r')
   if record then
-    redis.call('XADD', P .. 'turns:dead', 'MAXLEN', '~', ARGV[22], '*', 't', turn, 'k', task, 'x', ctx, 'reason', ARGV[21],
-      'r', record)
+    -- Large ones push out more: what somebody sends must not fill the memory, nor outlive its task for long.
+    local letters, size = P .. 'turns:dead', #record
+    redis.call('XADD', letters, '*', 't', turn, 'k', task, 'x', ctx, 'reason', ARGV[21], 'r', record)
+    redis.call('XTRIM', letters, 'MINID', int(now - tonumber(ARGV[17])))
+    redis.call('XTRIM', letters, 'MAXLEN', int(math.max(1, math.min(tonumber(ARGV[22]), math.floor(DEAD_BYTES / size)))))
+    redis.call('PEXPIRE', letters, ARGV[17])
   end
 end
 if suspended then
