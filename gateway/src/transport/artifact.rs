@@ -61,8 +61,8 @@ pub(crate) async fn serve(State(services): State<Services>, request: Request<Bod
             observed.finish("ok");
             response
         }
-        Ok(Answer::Content(mut response, object)) => {
-            *response.body_mut() = body(&services, object, observed);
+        Ok(Answer::Content(mut response, object, length)) => {
+            *response.body_mut() = body(&services, object, length, observed);
             response
         }
         // One answer for all that is not there, or not the caller's.
@@ -81,8 +81,8 @@ pub(crate) async fn serve(State(services): State<Services>, request: Request<Bod
 enum Answer {
     /// Without the content.
     Short(Response<Body>),
-    /// With it, as it comes.
-    Content(Response<Body>, Object),
+    /// With it, as it comes, and its length.
+    Content(Response<Body>, Object, u64),
 }
 
 async fn answer(
@@ -132,7 +132,7 @@ async fn answer(
     Ok(if method == Method::HEAD {
         Answer::Short(response)
     } else {
-        Answer::Content(response, object)
+        Answer::Content(response, object, length)
     })
 }
 
@@ -194,17 +194,26 @@ fn disposition(filename: Option<&str>) -> String {
 /// Longest name of a file, in characters: more than any file system takes.
 const LONGEST_NAME: usize = 200;
 
-/// The bytes as the client takes them; a connection that breaks, or a store that does, ends it.
-fn body(services: &Inner, object: Object, observed: Observed) -> Body {
+/// The bytes as the client takes them; a connection that breaks, or a store that does, ends it. It is read to its end when the last of them
+/// is taken: nobody comes for the end of a body of a known length.
+fn body(services: &Inner, object: Object, length: u64, mut observed: Observed) -> Body {
+    if length == 0 {
+        observed.finish("ok");
+    }
     let count = services.metrics.artifact_bytes.clone();
-    let pieces = stream::unfold(Some((object.bytes, observed)), move |state| {
+    let pieces = stream::unfold(Some((object.bytes, length, observed)), move |state| {
         let count = count.clone();
         async move {
-            let (mut bytes, mut observed) = state?;
+            let (mut bytes, left, mut observed) = state?;
             match bytes.next().await {
                 Some(Ok(piece)) => {
-                    count.inc_by(piece.len() as u64);
-                    Some((Ok(piece), Some((bytes, observed))))
+                    let size = piece.len() as u64;
+                    count.inc_by(size);
+                    let left = left.saturating_sub(size);
+                    if left == 0 {
+                        observed.finish("ok");
+                    }
+                    Some((Ok(piece), Some((bytes, left, observed))))
                 }
                 Some(Err(error)) => {
                     tracing::warn!(error = &error as &dyn std::error::Error, "an artifact broke off");
@@ -212,7 +221,7 @@ fn body(services: &Inner, object: Object, observed: Observed) -> Body {
                     Some((Err::<Bytes, ObjectsError>(error), None))
                 }
                 None => {
-                    observed.finish("ok");
+                    observed.finish("broken_off");
                     None
                 }
             }

@@ -191,6 +191,36 @@ async fn the_owner_gets_what_the_agent_made_and_is_told_what_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_is_read_to_its_end_is_counted_as_answered() {
+    let served = served().await;
+    let ann = served.as_who("ann");
+    let large = vec![7; 1 << 20];
+    for (content, range) in [
+        (&b""[..], "bytes=0-"),
+        (CONTENT, "bytes=0-"),
+        (CONTENT, "bytes=3-4"),
+        (&large, "bytes=0-"),
+    ] {
+        let path = served.stored(content, "text/plain", "x").await;
+        get(&ann, &path, &[("range", range)]).await.bytes().await.unwrap();
+    }
+    let counted = async |outcome: &str| {
+        let sample = format!("relevo_gateway_requests_total{{method=\"artifact\",outcome=\"{outcome}\"}}");
+        served.world.gateway.metric(&sample).await
+    };
+    assert_eq!((counted("ok").await, counted("abandoned").await), (4.0, 0.0));
+    // One who goes away in the middle of it.
+    let path = served.stored(&vec![8; 100 << 20], "text/plain", "x").await;
+    drop(get(&ann, &path, &[]).await);
+    poll::until("it is noticed", async || match counted("abandoned").await {
+        0.0 => Err("nobody is missed"),
+        _ => Ok(()),
+    })
+    .await;
+    assert_eq!((counted("ok").await, counted("abandoned").await), (4.0, 1.0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_piece_is_sent_as_a_piece() {
     let served = served().await;
     let path = served.stored(CONTENT, "text/plain", "x").await;
