@@ -40,7 +40,12 @@ fn directory(path: &FilePath) -> Result<Objects, ObjectsError> {
     let failed = |error: &dyn std::fmt::Display| ObjectsError::Open {
         rule: format!("artifacts.store: {}: {error}", path.display()),
     };
-    std::fs::create_dir_all(path).map_err(|error| failed(&error))?;
+    if made(path).map_err(|error| failed(&error))? {
+        tracing::warn!(
+            directory = %path.display(),
+            "the directory of artifacts.store was not there and has been made; what should be mounted there is not"
+        );
+    }
     let path = path.canonicalize().map_err(|error| failed(&error))?;
     let store = LocalFileSystem::new_with_prefix(&path).map_err(|error| failed(&error))?;
     Ok(Objects {
@@ -48,4 +53,11 @@ fn directory(path: &FilePath) -> Result<Objects, ObjectsError> {
         // What a client was told of must be there after the machine lost its power.
         ..Objects::new(Arc::new(store.with_fsync(true)))
     })
+}
+
+/// Makes the directory unless it is there, and says whether it was not.
+pub(super) fn made(path: &FilePath) -> std::io::Result<bool> {
+    let there = path.try_exists()?;
+    std::fs::create_dir_all(path)?;
+    Ok(!there)
 }

@@ -155,3 +155,12 @@ fn a_directory_that_cannot_be_used_is_named() {
     let error = Objects::open_shared(&memory).unwrap_err().to_string();
     assert!(error.contains("relevo dev"), "{error}");
 }
+
+#[test]
+fn a_directory_that_was_not_there_is_made_and_that_is_known() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("not/mounted");
+    assert!(open::made(&path).unwrap());
+    assert!(!open::made(&path).unwrap());
+    assert!(open::made(&tempfile::NamedTempFile::new().unwrap().path().join("below")).is_err());
+}

@@ -27,7 +27,7 @@ pub enum ArtifactStore {
 }
 
 impl Setting for ArtifactStore {
-    const EXPECTED: &'static str = "\"none\", \"memory:\", \"file:///DIRECTORY\" or \"s3://BUCKET/PREFIX\"";
+    const EXPECTED: &'static str = "\"none\", \"memory:\", \"file:///ABSOLUTE/DIRECTORY\" or \"s3://BUCKET/PREFIX\"";
 
     fn parse(text: &str) -> Option<Self> {
         match text.trim() {
@@ -36,7 +36,15 @@ impl Setting for ArtifactStore {
             text => {
                 let url = url::Url::parse(text).ok()?;
                 let plain = url.query().is_none() && url.fragment().is_none();
-                let directory = || url.to_file_path().ok().filter(|path| path.parent().is_some());
+                // A path that is not absolute would be one below the root.
+                let absolute = text
+                    .get(..8)
+                    .is_some_and(|start| start.eq_ignore_ascii_case("file:///"));
+                let directory = || {
+                    url.to_file_path()
+                        .ok()
+                        .filter(|path| absolute && path.parent().is_some())
+                };
                 match url.scheme() {
                     "file" if plain => directory().map(Self::Directory),
                     "s3" if plain && url.port().is_none() && url.username().is_empty() && url.password().is_none() => {
@@ -70,19 +78,19 @@ crate::settings! {
     /// Files that agents produce and that are too large for events (docs/artifacts.md). Gateways and workers need the same
     /// values. Without a store everything is inside the events, as far as it fits.
     pub struct ArtifactSettings in "artifacts" {
-        /// Where they are kept: `none`, `file:///DIRECTORY` (which all gateways and workers share), `s3://BUCKET/PREFIX`, or `memory:` (only for
+        /// Where they are kept: `none`, `file:///ABSOLUTE/DIRECTORY` (which all gateways and workers share), `s3://BUCKET/PREFIX`, or `memory:` (only for
         /// `relevo dev`: they are gone with the process). Without one, what is too large for an event ends its turn FAILED.
         store: ArtifactStore = "none",
         /// A part with more bytes than this is kept in the store, and its event has a URL; smaller ones are in the event itself.
         /// What fits into no event (`turn.event_bytes`) and cannot be cut is kept in the store, too.
         inline_max: ByteSize = "64KiB",
-        /// Most bytes of one part in the store; a larger one ends its turn FAILED `output_limit`.
+        /// Most bytes of one part in the store; a larger one ends its turn FAILED `output_limit`. At least `inline_max`.
         object_bytes: ByteSize = "256MiB",
         /// Most bytes that one task may have in the store, those of attempts that crashed included. What would exceed it ends its
-        /// turn FAILED `output_limit`.
+        /// turn FAILED `output_limit`. At least `object_bytes`.
         task_bytes: ByteSize = "1GiB",
         /// Most bytes that all tasks of one principal may have in the store together, whatever their tenants; deleted tasks give theirs
-        /// back. What would exceed it ends its turn FAILED `quota_exceeded`. Unset: no limit. Without authentication everyone is one
+        /// back. What would exceed it ends its turn FAILED `quota_exceeded`. At least `object_bytes`. Unset: no limit. Without authentication everyone is one
         /// principal. What was stored before it was set does not count.
         principal_bytes: Option<ByteSize> = "",
         /// The address in the URLs of artifacts: http:// or https://, without a slash at its end. Unset: `gateway.public_url`, or
@@ -141,23 +149,25 @@ impl Validate for ArtifactSettings {
             let rule = "needs one of artifacts.s3_secret_access_key and artifacts.s3_secret_access_key_file, and the other way round";
             errors.refuse("artifacts.s3_access_key_id", rule);
         }
-        let rule = "must be at least artifacts.inline_max, or nothing could be stored";
+        let least =
+            |key: &str, size: &ByteSize| format!("must be at least {key} ({size}), or none as large could be stored");
+        let rule = least("artifacts.inline_max", &self.inline_max);
         errors.require(
             self.object_bytes >= self.inline_max,
             "artifacts.object_bytes",
             &self.object_bytes,
-            rule,
+            &rule,
         );
-        let rule = "must be at least artifacts.object_bytes, or none as large could be stored";
+        let rule = least("artifacts.object_bytes", &self.object_bytes);
         errors.require(
             self.task_bytes >= self.object_bytes,
             "artifacts.task_bytes",
             &self.task_bytes,
-            rule,
+            &rule,
         );
         if let Some(most) = &self.principal_bytes {
-            let rule = "must be at least artifacts.object_bytes, or none as large could be stored";
-            errors.require(*most >= self.object_bytes, "artifacts.principal_bytes", most, rule);
+            let rule = least("artifacts.object_bytes", &self.object_bytes);
+            errors.require(*most >= self.object_bytes, "artifacts.principal_bytes", most, &rule);
         }
     }
 }
@@ -212,6 +222,9 @@ mod tests {
             "file://host/srv",
             "file:///",
             "file:///srv?x",
+            "file:srv/artifacts",
+            "file:/srv/artifacts",
+            "file://localhost/srv",
             "http://h",
             "s3://",
             "s3://key:secret@bucket",
@@ -266,7 +279,12 @@ mod tests {
     fn each_bound_holds_the_next() {
         assert_eq!(errors_with(&[("artifacts.object_bytes", "63KiB")]).len(), 1);
         assert_eq!(errors_with(&[("artifacts.task_bytes", "255MiB")]).len(), 1);
-        assert_eq!(errors_with(&[("artifacts.principal_bytes", "255MiB")]).len(), 1);
+        let errors = errors_with(&[("artifacts.principal_bytes", "255MiB")]);
+        assert_eq!(errors.len(), 1);
+        assert!(
+            errors[0].contains("at least artifacts.object_bytes (256MiB)"),
+            "{errors:?}"
+        );
         assert_eq!(errors_with(&[("artifacts.principal_bytes", "256MiB")]).len(), 0);
         let equal = [
             ("artifacts.inline_max", "1KiB"),
