@@ -5,6 +5,7 @@
 //! leaves nothing undone that a worker or a janitor would not do.
 
 use a2a::StreamResponse;
+use relevo_shared::domain::due::Standing;
 use relevo_shared::domain::event;
 use relevo_shared::domain::fold::Folded;
 use relevo_shared::domain::reason::FailReason;
@@ -58,9 +59,25 @@ pub(super) fn apart(mut record: TurnRecord) -> TurnRecord {
     record
 }
 
+/// The task of the same context that waits for an answer of its user, who is the sender: contexts are of one scope.
+async fn asks(services: &Services, call: &Call, record: &TurnRecord) -> Result<Option<TaskId>, ApiError> {
+    let (context, partition) = services.store.place(&record.scope(), &record.context_id);
+    let view = until_answered(call.deadline, || services.store.read_context(partition, &context)).await?;
+    let live = view
+        .live
+        .filter(|live| !live.canceled && matches!(live.standing(), Standing::Suspended { .. }));
+    Ok(live.map(|live| live.record.task))
+}
+
 /// Stores and answers a task that is born FAILED, because its context is busy.
 pub(super) async fn refuse(services: &Services, call: &Call, record: &TurnRecord) -> Result<Sent, ApiError> {
-    let event = event::refused(record, FailReason::ContextBusy, record.submitted);
+    let reason = FailReason::ContextBusy;
+    let asks = asks(services, call, record).await?;
+    let words = asks.map_or_else(
+        || reason.text().to_owned(),
+        |task| format!("Task {task} of this conversation waits for your answer: send it with its taskId."),
+    );
+    let event = event::refused_saying(record, reason, &words, record.submitted);
     let StreamResponse::Task(task) = &event.body else {
         return Err(ApiError::Unsupported(WORKING));
     };

@@ -256,7 +256,13 @@ async fn the_policy_of_a_busy_context_holds_while_its_turn_is_suspended() {
         let next = client.call("SendMessage", at_once(message_in("c", "next"))).await;
         let state = async |task: String| client.task(&task).await["status"]["state"].clone();
         match policy {
-            "reject" => assert_eq!(next["task"]["status"]["state"], "TASK_STATE_FAILED"),
+            "reject" => {
+                assert_eq!(next["task"]["status"]["state"], "TASK_STATE_FAILED");
+                assert_eq!(
+                    next["task"]["status"]["message"]["parts"][0]["text"],
+                    format!("Task {task} of this conversation waits for your answer: send it with its taskId.")
+                );
+            }
             "queue" => {
                 assert_eq!(next["task"]["metadata"][FACTS]["queuePosition"], 1);
                 assert!(world.hand.try_take().await.is_none());

@@ -221,13 +221,18 @@ pub fn exhausted(record: &TurnRecord, last: LastAttempt, now: u64) -> Event {
 
 /// A task that is born FAILED.
 pub fn refused(record: &TurnRecord, reason: FailReason, now: u64) -> Event {
+    refused_saying(record, reason, reason.text(), now)
+}
+
+/// The same with words of its own.
+pub fn refused_saying(record: &TurnRecord, reason: FailReason, text: &str, now: u64) -> Event {
     let facts: Value = json!({ "reason": reason.as_str() });
     let body = StreamResponse::Task(Task {
         id: record.task.to_string(),
         context_id: record.context_id.clone(),
         status: TaskStatus {
             state: TaskState::Failed,
-            message: Some(agent_message(record, "failure", reason.text())),
+            message: Some(agent_message(record, "failure", text)),
             timestamp: timestamp(now),
         },
         artifacts: None,
