@@ -44,9 +44,25 @@ fn named<'a>(agents: &'a Agents, request: &SendMessage) -> Result<Option<(&'a Ag
     };
     match agents.of_skill(id) {
         Some(agent) => Ok(Some((agent, path))),
-        None => Err(ApiError::invalid(path, "is no skill of the agent card")),
+        None => Err(ApiError::invalid(path, no_skill(agents, id))),
     }
 }
+
+/// Says which skills there are: those that everybody sees.
+fn no_skill(agents: &Agents, id: &str) -> String {
+    let id: String = id.chars().take(LONGEST_SHOWN).collect();
+    let skills = agents.in_order().flat_map(|agent| &agent.skills);
+    let mut known: Vec<&str> = skills
+        .filter(|skill| !skill.extended)
+        .map(|skill| skill.id.as_str())
+        .collect();
+    known.sort_unstable();
+    known.dedup();
+    format!("{id:?} is no skill of the agent card, which has: {}", known.join(", "))
+}
+
+/// Most characters that are shown of what is no skill.
+const LONGEST_SHOWN: usize = 64;
 
 #[cfg(test)]
 mod tests {
@@ -116,6 +132,16 @@ mod tests {
                 "{error:?}"
             );
         }
+    }
+
+    #[test]
+    fn a_skill_that_is_none_is_told_which_there_are() {
+        let error = begins(&agents(), &request(Some(skill("sum")), None)).unwrap_err();
+        let told = format!("{error:?}").replace('\\', "");
+        assert!(
+            told.contains("\"sum\" is no skill of the agent card, which has: a, sums"),
+            "{told}"
+        );
     }
 
     #[test]

@@ -10,7 +10,7 @@ use url::Url;
 
 use super::read::Reader;
 use super::upstream::{self, UpstreamConfig};
-use crate::platform::config::ByteSize;
+use crate::platform::config::{ByteSize, Setting};
 
 /// The keys that these tables have beside those of every server behind a URL.
 pub(super) const KEYS: [&str; 12] = [
@@ -158,11 +158,14 @@ pub(super) fn openai(reader: &mut Reader<'_>) -> Option<OpenAiConfig> {
         }
     }
     config.images = reader.flag("images");
-    if let Some(history) = reader.setting::<u32>("history") {
-        if history > MOST_HISTORY {
-            reader.refuse("history", "must be at most 10000 messages");
+    if let Some(value) = reader.table.get("history") {
+        match u32::from_toml(value).filter(|history| *history <= MOST_HISTORY) {
+            Some(history) => config.history = history,
+            None => reader.refuse(
+                "history",
+                &format!("must be a whole number of messages up to {MOST_HISTORY}"),
+            ),
         }
-        config.history = history;
     }
     if let Some(bytes) = reader.setting::<ByteSize>("history_bytes") {
         if !HISTORY_BYTES.contains(&bytes.get()) {
@@ -224,7 +227,7 @@ fn options(reader: &mut Reader<'_>) -> Map<String, Value> {
         let rule = if KEYS.contains(&key.as_str()) {
             format!("is a key of the agent's table itself: {key} = …")
         } else {
-            "is not the table's to say".to_owned()
+            "is not supported".to_owned()
         };
         reader.refuse(&format!("options.{key}"), &rule);
     }
@@ -299,7 +302,7 @@ mod tests {
              stream = 1\nhistory = 10001\nhistory_bytes = \"1GiB\"\nretry_for = \"1h\"\nidle_timeout = \"0s\"\ncommand = [\"x\"]\n\
              [a.options]\nmessages = 1\nmax_tokens = 1\n\
              [b]\nkind = \"openai\"\ndefault = true\nurl = \"http://h/v1/chat/completions\"\nmodel = \"m\"\noptions = 1\n\
-             [c]\nkind = \"demo\"\nmodel = \"m\"\n",
+             history = \"all\"\n[c]\nkind = \"demo\"\nmodel = \"m\"\n",
         );
         for part in [
             "agents.a.url: must not hold a user name",
@@ -307,16 +310,17 @@ mod tests {
             "agents.a.system: must be",
             "agents.a.temperature: must be",
             "agents.a.max_tokens: must be",
-            "agents.a.options.messages: is not the table's",
+            "agents.a.options.messages: is not supported",
             "agents.a.options.max_tokens: is a key of",
             "agents.a.stream: must be",
-            "agents.a.history: must be",
+            "agents.a.history: must be a whole number of messages up to 10000",
             "agents.a.history_bytes: must be",
             "agents.a.retry_for: must be",
             "agents.a.idle_timeout: must be",
             "agents.a.command: belongs to kind = \"process\"",
             "agents.b.url: must be the base alone",
             "agents.b.options: must be",
+            "agents.b.history: must be a whole number of messages up to 10000",
             "agents.c.model: belongs to kind = \"openai\"",
         ] {
             assert!(
@@ -324,7 +328,7 @@ mod tests {
                 "{part} in {errors:#?}"
             );
         }
-        assert_eq!(errors.len(), 16, "{errors:#?}");
+        assert_eq!(errors.len(), 17, "{errors:#?}");
         assert!(!format!("{errors:?}").contains("hunter2"), "{agents:?}");
     }
 }

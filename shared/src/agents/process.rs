@@ -82,16 +82,16 @@ pub(super) fn process(reader: &mut Reader<'_>) -> ProcessConfig {
     process
 }
 
+/// What a command is.
+const WORDS: &str = "program and arguments, such as [\"python3\", \"agent.py\"]";
+
 fn command(reader: &mut Reader<'_>) -> Vec<String> {
     if !reader.table.contains_key("command") {
-        reader.refuse(
-            "command",
-            "is missing: program and arguments, such as [\"python3\", \"agent.py\"]",
-        );
+        reader.refuse("command", &format!("is missing: {WORDS}"));
         return Vec::new();
     }
     let before = reader.errors.len();
-    let command = reader.texts("command");
+    let command = reader.texts_such_as("command", WORDS);
     let bad = command.first().is_none_or(|program| program.trim().is_empty())
         || command.iter().any(|word| word.contains('\0'));
     if bad && reader.errors.len() == before {
@@ -182,7 +182,8 @@ mod tests {
         let (agents, errors) = read(
             "[a]\nkind = \"process\"\ncommand = [\"\"]\ncwd = 1\nkeep = \"0s\"\nkill_grace = \"2m\"\nmax_line = \"17MiB\"\n\
              [a.env]\n\"A-B\" = \"x\"\nRELEVO_EPOCH = \"1\"\nKEY = { text = \"hunter2\" }\nTWO = { env = \"A\", file = \"b\" }\n\
-             [b]\nkind = \"process\"\nkeep = 5\nenv = 1\ndefault = true\n[c]\nkind = \"demo\"\ncommand = [\"x\"]\n",
+             [b]\nkind = \"process\"\nkeep = 5\nenv = 1\ndefault = true\n[c]\nkind = \"demo\"\ncommand = [\"x\"]\n\
+             [d]\nkind = \"process\"\ncommand = \"python3 x\"\n",
         );
         for part in [
             "agents.a.command: must begin with a program",
@@ -198,10 +199,11 @@ mod tests {
             "agents.b.keep: must be a duration",
             "agents.b.env: must be a table",
             "agents.c.command: belongs to kind = \"process\"",
+            "agents.d.command: must be an array of texts: program and arguments, such as [\"python3\", \"agent.py\"]",
         ] {
             assert!(errors.iter().any(|e| e.starts_with(part)), "{part} in {errors:#?}");
         }
-        assert_eq!(errors.len(), 13, "{errors:#?}");
+        assert_eq!(errors.len(), 14, "{errors:#?}");
         assert!(!format!("{errors:?}{agents:?}").contains("hunter2"));
     }
 }

@@ -35,8 +35,7 @@ pub(super) fn agents(table: &Table, profiles: &Profiles, errors: &mut ConfigErro
     for (name, value) in table {
         let path = format!("agents.{name}");
         if !is_name(name) {
-            errors.refuse(path, "an agent's name is 1 to 32 of a-z, 0-9, _ and -");
-            continue;
+            errors.refuse(path.clone(), "an agent's name is 1 to 32 of a-z, 0-9, _ and -");
         }
         let Some(table) = value.as_table() else {
             errors.refuse(path, format!("must be a table: [agents.{name}]"));
@@ -288,6 +287,15 @@ impl Reader<'_> {
     }
 
     pub(super) fn texts(&mut self, key: &str) -> Vec<String> {
+        self.texts_that_are(key, "must be an array of texts")
+    }
+
+    /// The same; what is none is told what they are.
+    pub(super) fn texts_such_as(&mut self, key: &str, words: &str) -> Vec<String> {
+        self.texts_that_are(key, &format!("must be an array of texts: {words}"))
+    }
+
+    fn texts_that_are(&mut self, key: &str, rule: &str) -> Vec<String> {
         let Some(value) = self.table.get(key) else {
             return Vec::new();
         };
@@ -295,7 +303,7 @@ impl Reader<'_> {
             .as_array()
             .and_then(|all| all.iter().map(|one| one.as_str().map(str::to_owned)).collect());
         texts.unwrap_or_else(|| {
-            self.refuse(key, "must be an array of texts");
+            self.refuse(key, rule);
             Vec::new()
         })
     }
@@ -371,7 +379,7 @@ mod tests {
     fn all_mistakes_are_reported_together() {
         let (_, errors) = read(
             "[a]\nkind = \"oracle\"\npolicy = \"retry\"\nbusy = \"wait\"\nattempts = 0\npool = \"A B\"\ncolour = 1\ndefault = 1\n\
-             [[a.skills]]\nname = \"x\"\ntags = 1\n[B]\nkind = \"demo\"\n",
+             [[a.skills]]\nname = \"x\"\ntags = 1\n[B]\nkind = \"demo\"\nattempts = 0\ndefault = true\n",
         );
         for part in [
             "agents.a.kind = \"oracle\": must be one of \"demo\"",
@@ -385,13 +393,14 @@ mod tests {
             "agents.a.skills[0].description: is missing",
             "agents.a.skills[0].tags: must be",
             "agents.B: an agent's name",
+            "agents.B.attempts: must be",
         ] {
             assert!(
                 errors.iter().any(|error| error.starts_with(part)),
                 "{part} in {errors:#?}"
             );
         }
-        assert_eq!(errors.len(), 11, "{errors:#?}");
+        assert_eq!(errors.len(), 12, "{errors:#?}");
     }
 
     #[test]
