@@ -21,13 +21,13 @@ enum Command {
     /// Print what is in effect, from file and environment, without secrets
     Print {
         /// The TOML or YAML file
-        #[arg(long, value_name = "FILE")]
+        #[arg(long, value_name = "FILE", env = "RELEVO_CONFIG")]
         config: Option<PathBuf>,
     },
     /// Check file and environment; exits with 64 when something is wrong
     Check {
         /// The TOML or YAML file
-        #[arg(long, value_name = "FILE")]
+        #[arg(long, value_name = "FILE", env = "RELEVO_CONFIG")]
         config: Option<PathBuf>,
     },
     /// Print every setting with its meaning

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use relevo_shared::agents::Agents;
+use relevo_shared::agents::{AgentKind, Agents};
 use relevo_shared::platform::config::{Loader, ServiceUrl, Settings, process_env};
 use relevo_shared::platform::logging;
 use relevo_shared::platform::ready_file::ReadyFile;
@@ -55,7 +55,7 @@ pub(crate) struct DevArgs {
     #[arg(long, value_name = "DIR", default_value = data_dir::DEFAULT)]
     data_dir: PathBuf,
     /// TOML or YAML file with agents and settings, see `relevo config reference`; its address of Redis does not count here
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", env = "RELEVO_CONFIG")]
     config: Option<PathBuf>,
     /// Write the process id and the addresses to this file once ready
     #[arg(long, value_name = "PATH", hide = true)]
@@ -113,7 +113,9 @@ pub(crate) async fn run(args: DevArgs, screen: &Screen) -> Result<Exit, Problem>
         }
     };
     redis.stop().await?;
-    screen.note(&format!("stopped; tasks are kept in {}", args.data_dir.display()));
+    if ended.is_ok() {
+        screen.note(&format!("stopped; tasks are kept in {}", args.data_dir.display()));
+    }
     ended
 }
 
@@ -127,12 +129,13 @@ async fn serve(
     screen: &Screen,
 ) -> Result<Exit, Problem> {
     let shutdown = tasks.shutdown();
+    let words = greeting(agents.default_agent().kind);
     let apps = Apps::build(settings, agents, addresses, args.workers, tasks).await?;
     let running = apps.run()?;
     let mut ready_file = None;
     tokio::select! {
         () = running.ready() => {
-            say(args, &running.gateways, running.admin, screen)?;
+            say(args, &running.gateways, running.admin, words, screen)?;
             if let Some(path) = &args.ready_file {
                 let written = ReadyFile::write(path, running.gateways.first().copied(), running.grpc, running.admin);
                 ready_file = Some(written.map_err(anyhow::Error::from)?);
@@ -150,7 +153,21 @@ async fn serve(
     }
 }
 
-fn say(args: &DevArgs, gateways: &[SocketAddr], admin: SocketAddr, screen: &Screen) -> Result<(), Problem> {
+/// What the default agent can be told: only the built-in one does what a script says.
+fn greeting(kind: AgentKind) -> &'static str {
+    match kind {
+        AgentKind::Demo => "chunks=10 delay=300",
+        AgentKind::Process | AgentKind::OpenAi | AgentKind::A2a => "Hello",
+    }
+}
+
+fn say(
+    args: &DevArgs,
+    gateways: &[SocketAddr],
+    admin: SocketAddr,
+    words: &str,
+    screen: &Screen,
+) -> Result<(), Problem> {
     screen.line(&format!(
         "relevo dev: a cluster in one process (pid {})",
         std::process::id()
@@ -172,7 +189,7 @@ fn say(args: &DevArgs, gateways: &[SocketAddr], admin: SocketAddr, screen: &Scre
     };
     screen.line("")?;
     screen.line("Try, in another terminal:")?;
-    screen.line(&format!("  relevo call \"chunks=10 delay=300\" --stream{option}"))?;
+    screen.line(&format!("  relevo call \"{words}\" --stream{option}"))?;
     screen.line(&format!("  relevo status --data-dir {}", args.data_dir.display()))
 }
 
@@ -220,6 +237,13 @@ mod tests {
         assert_eq!(ports(41242, 3), Some((vec![41242, 41243, 41244], 41245)));
         assert_eq!(ports(0, 2), Some((vec![0, 0], 0)));
         assert_eq!(ports(65535, 1), None);
+    }
+
+    #[test]
+    fn only_the_demo_agent_is_given_a_script() {
+        for kind in AgentKind::ALL {
+            assert_eq!(greeting(kind) == "Hello", kind != AgentKind::Demo, "{kind:?}");
+        }
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::agent::{a2a, openai, process};
 #[command(name = "relevo-worker", version)]
 pub struct Args {
     /// TOML or YAML file; every setting is described in docs/configuration.md
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", env = "RELEVO_CONFIG")]
     pub config: Option<PathBuf>,
     /// Where Redis is: redis://, rediss:// or unix://
     #[arg(long, value_name = "URL")]

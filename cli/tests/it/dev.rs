@@ -179,6 +179,7 @@ fn a_directory_and_a_port_are_used_by_one_at_a_time() {
     let port = dev.url().rsplit_once(':').unwrap().1.to_owned();
     let taken = run(&["dev", "--port", &port, "--data-dir", other.to_str().unwrap()]).with(1);
     assert!(taken.stderr.contains("choose another --port"), "{taken:?}");
+    assert!(!taken.stderr.contains("stopped"), "it never ran: {taken:?}");
     let second = run(&["dev", "--port", "0", "--data-dir", dev.data_dir()]).with(1);
     let expected = format!("is in use by process {}", dev.process.pid());
     assert!(second.stderr.contains(&expected), "{second:?}");
@@ -339,5 +340,6 @@ fn a_wrong_configuration_is_refused_before_anything_is_made() {
             .stderr
             .contains("lease.ttl")
     );
+    run_with(&["config", "check"], &[("RELEVO_CONFIG", file)]).with(64);
     run(&["dev", "--port", "65535", "--gateways", "2", "--data-dir", data]).with(2);
 }
