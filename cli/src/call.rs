@@ -4,15 +4,17 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use a2a::methods::{SEND_MESSAGE, SEND_STREAMING_MESSAGE};
-use a2a::{Message, Part, Role, SendMessageRequest, SendMessageResponse, StreamResponse};
+use a2a::methods::{GET_TASK, SEND_MESSAGE, SEND_STREAMING_MESSAGE};
+use a2a::{Message, Part, Role, SendMessageRequest, SendMessageResponse, StreamResponse, Task};
 use anyhow::Context as _;
 use clap::Args;
 use serde_json::{Value, json};
 
+use crate::client::{ANSWER, Client};
 use crate::exit::{Exit, Problem};
 use crate::follow::{Follow, Until, show_ended, subscribe, within};
 use crate::print::Screen;
+use crate::save::save;
 use crate::server::ServerArgs;
 use crate::show::{First, Show};
 
@@ -51,6 +53,9 @@ pub(crate) struct CallArgs {
     /// Give up after this long, as in 30s or 10m; the task goes on without this command
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     timeout: Option<Duration>,
+    /// Write files that come inside the answer to this directory, under their names; none that is there is overwritten
+    #[arg(long, value_name = "DIR")]
+    save: Option<PathBuf>,
 }
 
 /// Sends the message and shows the answer.
@@ -101,6 +106,29 @@ fn metadata(args: &CallArgs) -> Result<Option<Metadata>, Problem> {
 
 async fn call(args: &CallArgs, screen: &Screen) -> Result<Exit, Problem> {
     let client = args.server.connect().await?;
+    let show = answer(args, &client, screen).await?;
+    if let Some(dir) = &args.save {
+        // The task as it is stored: without what a lost attempt said, and every artifact in one piece.
+        let parts = match show.task_id() {
+            Some(id) => made(client.call(GET_TASK, json!({ "id": id }), Some(ANSWER)).await?),
+            None => show.answer().to_vec(),
+        };
+        for path in save(dir, &parts)? {
+            screen.note(&format!("saved: {}", path.display()));
+        }
+    }
+    Ok(show.exit())
+}
+
+/// What the agent made, and what it said last.
+fn made(task: Task) -> Vec<Part> {
+    let artifacts = task.artifacts.into_iter().flatten().flat_map(|artifact| artifact.parts);
+    let said = task.status.message.into_iter().flat_map(|message| message.parts);
+    artifacts.chain(said).collect()
+}
+
+/// Sends the message and shows what comes, to the end of the turn.
+async fn answer(args: &CallArgs, client: &Client, screen: &Screen) -> Result<Show, Problem> {
     let mut message = Message::new(Role::User, vec![Part::text(args.text.as_str())]);
     message.context_id.clone_from(&args.context_id);
     message.task_id.clone_from(&args.task_id);
@@ -119,8 +147,8 @@ async fn call(args: &CallArgs, screen: &Screen) -> Result<Exit, Problem> {
             First::New
         };
         let stream = client.stream(SEND_STREAMING_MESSAGE, params, None).await?;
-        return Follow::new(&client, screen, Show::new(first), Until::TurnEnds)
-            .run(stream)
+        return Follow::new(client, screen, Show::new(first), Until::TurnEnds)
+            .shown(stream)
             .await;
     }
     let mut show = Show::new(First::New);
@@ -131,13 +159,13 @@ async fn call(args: &CallArgs, screen: &Screen) -> Result<Exit, Problem> {
     screen.all(show.event(None, answer))?;
     if let (Some(task), true) = (show.task_id().map(str::to_owned), show.goes_on()) {
         // The server waits only so long; the turn goes on, and so does this command.
-        return match subscribe(&client, &task, None).await {
-            Ok(stream) => Follow::new(&client, screen, show, Until::TurnEnds).run(stream).await,
+        return match subscribe(client, &task, None).await {
+            Ok(stream) => Follow::new(client, screen, show, Until::TurnEnds).shown(stream).await,
             // It ended in between.
-            Err(error) if error.is_unsupported() => show_ended(&client, screen, show, &task).await,
+            Err(error) if error.is_unsupported() => show_ended(client, screen, show, &task).await,
             Err(error) => Err(error.into()),
         };
     }
     screen.all(show.end())?;
-    Ok(show.exit())
+    Ok(show)
 }

@@ -71,7 +71,12 @@ impl<'a> Follow<'a> {
     }
 
     /// Reads `stream` and whatever must be opened after it.
-    pub(crate) async fn run(mut self, mut stream: EventStream) -> Result<Exit, Problem> {
+    pub(crate) async fn run(self, stream: EventStream) -> Result<Exit, Problem> {
+        Ok(self.shown(stream).await?.exit())
+    }
+
+    /// The same; returns what was shown.
+    pub(crate) async fn shown(mut self, mut stream: EventStream) -> Result<Show, Problem> {
         loop {
             let why = match self.read(&mut stream).await? {
                 Ended::Over => break,
@@ -84,7 +89,7 @@ impl<'a> Follow<'a> {
             }
         }
         self.screen.all(self.show.end())?;
-        Ok(self.show.exit())
+        Ok(self.show)
     }
 
     async fn read(&mut self, stream: &mut EventStream) -> Result<Ended, Problem> {
@@ -177,11 +182,11 @@ impl<'a> Follow<'a> {
 }
 
 /// Shows a task that has ended: there is nothing to follow, but something to show.
-pub(crate) async fn show_ended(client: &Client, screen: &Screen, mut show: Show, task: &str) -> Result<Exit, Problem> {
+pub(crate) async fn show_ended(client: &Client, screen: &Screen, mut show: Show, task: &str) -> Result<Show, Problem> {
     let whole: Task = client.call(GET_TASK, json!({ "id": task }), Some(ANSWER)).await?;
     screen.all(show.task(whole))?;
     screen.all(show.end())?;
-    Ok(show.exit())
+    Ok(show)
 }
 
 /// Opens a stream of a task.

@@ -20,6 +20,7 @@ mod follow;
 mod operator;
 mod print;
 mod redis;
+mod save;
 mod server;
 mod show;
 mod status;

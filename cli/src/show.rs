@@ -6,7 +6,9 @@
 
 mod content;
 
-use a2a::{Artifact, Message, Role, StreamResponse, Task, TaskArtifactUpdateEvent, TaskState, TaskStatusUpdateEvent};
+use a2a::{
+    Artifact, Message, Part, Role, StreamResponse, Task, TaskArtifactUpdateEvent, TaskState, TaskStatusUpdateEvent,
+};
 use relevo_shared::domain::event::{RESUME, TURN, attempt, valid_through};
 use relevo_shared::domain::reason::FailReason;
 use relevo_shared::ids::Cursor;
@@ -58,6 +60,8 @@ pub(crate) struct Show {
     state: Option<TaskState>,
     reason: Option<String>,
     answered: bool,
+    /// The answer without a task.
+    answer: Vec<Part>,
     out: Vec<Out>,
 }
 
@@ -74,6 +78,7 @@ impl Show {
             state: None,
             reason: None,
             answered: false,
+            answer: Vec::new(),
             out: Vec::new(),
         }
     }
@@ -93,6 +98,11 @@ impl Show {
         self.answered
     }
 
+    /// The parts of that message.
+    pub(crate) fn answer(&self) -> &[Part] {
+        &self.answer
+    }
+
     /// Takes in an event of a stream.
     pub(crate) fn event(&mut self, cursor: Option<&str>, event: StreamResponse) -> Vec<Out> {
         if let Some(cursor) = cursor.and_then(|cursor| cursor.parse::<Cursor>().ok()) {
@@ -102,6 +112,7 @@ impl Show {
             StreamResponse::Task(task) => self.snapshot(task),
             StreamResponse::Message(message) => {
                 self.answered = true;
+                self.answer.clone_from(&message.parts);
                 self.add(&Key::Message(message.message_id), contents(message.parts));
             }
             StreamResponse::StatusUpdate(update) => self.status(update),

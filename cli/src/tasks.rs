@@ -191,7 +191,7 @@ async fn watch(server: &ServerArgs, id: &str, screen: &Screen) -> Result<Exit, P
                 .run(stream)
                 .await
         }
-        Err(error) if error.is_unsupported() => show_ended(&client, screen, show, id).await,
+        Err(error) if error.is_unsupported() => Ok(show_ended(&client, screen, show, id).await?.exit()),
         Err(error) => Err(error.into()),
     }
 }

@@ -4,7 +4,7 @@ use std::net::TcpListener;
 
 use serde_json::json;
 
-use crate::command::{ended, printed, run, run_with, start};
+use crate::command::{ended, printed, run, run_with, scratch, start};
 use crate::scripted::events::{TASK, cursor, opening, status, task};
 use crate::scripted::{Reply, Scripted, frame};
 
@@ -297,4 +297,45 @@ fn http_basic_needs_both_of_its_parts_and_no_token_beside_it() {
             .stderr
             .contains("two credentials for one header")
     );
+}
+
+#[test]
+fn files_of_the_answer_are_saved_and_nothing_is_overwritten() {
+    let folder = scratch();
+    let dir = folder.path().join("files");
+    let save = |parts: serde_json::Value, flags: &[&str]| {
+        let mut whole = task("COMPLETED", "");
+        whole["artifacts"] = json!([{ "artifactId": "a", "parts": parts }]);
+        let first = if flags.is_empty() {
+            Reply::Result(json!({ "task": whole.clone() }))
+        } else {
+            streamed("COMPLETED")
+        };
+        let server = Scripted::start(vec![first, Reply::Result(whole)]);
+        let mut args = vec!["call", "hi", "--url", server.url(), "--save", dir.to_str().unwrap()];
+        args.extend(flags);
+        run(&args)
+    };
+    let parts = json!([
+        { "raw": "aGk=", "filename": "../out/plan.pdf" },
+        { "text": "one", "filename": "one.txt" },
+        { "text": "not a file" },
+        { "url": "https://h/x", "filename": "elsewhere" }
+    ]);
+    for flags in [&[][..], &["--stream"]] {
+        let saved = save(parts.clone(), flags).with(0);
+        assert!(saved.stderr.contains("files/plan.pdf"), "{saved:?}");
+        assert_eq!(std::fs::read(dir.join("plan.pdf")).unwrap(), b"hi");
+        assert_eq!(std::fs::read(dir.join("one.txt")).unwrap(), b"one");
+        assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 2);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+    let refused = save(json!([{ "text": "two", "filename": "one.txt" }]), &[]).with(1);
+    assert!(refused.stderr.contains("one.txt is there already"), "{refused:?}");
+    assert_eq!(std::fs::read(dir.join("one.txt")).unwrap(), b"one");
+    std::os::unix::fs::symlink(folder.path().join("target"), dir.join("link")).unwrap();
+    save(json!([{ "text": "two", "filename": "link" }]), &[]).with(1);
+    assert!(!folder.path().join("target").exists());
+    let refused = save(json!([{ "text": "two", "filename": ".." }]), &[]).with(1);
+    assert!(refused.stderr.contains("no name of a file"), "{refused:?}");
 }
