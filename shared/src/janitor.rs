@@ -247,11 +247,17 @@ impl Janitor {
             && let Some(label) = label(verdict)
         {
             self.metrics.recovered(label);
-            if let Some(live) = &view.live {
-                tracing::info!(
+            match &view.live {
+                // Its lease ran out: whoever held it died, hangs, or cannot reach Redis.
+                Some(live) if live.token.is_some() => tracing::warn!(
+                    task.id = %live.record.task, turn.id = %live.record.turn, outcome = label,
+                    worker.id = live.worker, at_ms = clock::now_ms(), "a worker was lost in the middle of a turn"
+                ),
+                Some(live) => tracing::info!(
                     task.id = %live.record.task, turn.id = %live.record.turn, outcome = label,
                     worker.id = live.worker, at_ms = clock::now_ms(), "a turn was settled"
-                );
+                ),
+                None => {}
             }
         }
         Ok(())
