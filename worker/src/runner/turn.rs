@@ -61,6 +61,8 @@ enum Attempt {
     Draining,
     /// The artifact store is away.
     NoArtifacts,
+    /// This worker's configuration does not have the agent; another's may.
+    Unknown,
     /// The agent produced too much.
     OverLimit,
     /// The attempt had only to stop what a crashed one has begun elsewhere.
@@ -143,8 +145,7 @@ impl TurnRun {
 
     async fn attempt(&mut self, record: &Arc<relevo_shared::domain::record::TurnRecord>) -> Attempt {
         let Some(Served { agent, profile, .. }) = self.worker.agents.get(&record.agent).cloned() else {
-            let text = format!("agent {} is not configured on this worker", record.agent);
-            return Attempt::Returned(Outcome::Failed(FailReason::AgentError, text));
+            return Attempt::Unknown;
         };
         if only_stops(record, self.taken.tries) {
             return self.stop_elsewhere(agent.as_ref()).await;
@@ -217,6 +218,7 @@ impl TurnRun {
                     | Attempt::Unsure
                     | Attempt::Diverged
                     | Attempt::NoArtifacts
+                    | Attempt::Unknown
                     | Attempt::Stopped(_) => StopReason::Lease,
                 }));
                 let outcome = self.stop_agent(handle, items, patience).await;

@@ -105,3 +105,33 @@ async fn a_worker_says_which_pools_it_serves_until_it_leaves() {
     assert!(worker.stop().await);
     assert_eq!(serving().await, []);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_of_an_agent_that_a_worker_does_not_know_is_for_one_that_does() {
+    const LATE: &str = "[late]\nkind = \"demo\"\n";
+    let world = World::start().await;
+    let old = RunningWorker::start_with(&world.redis.url(), &[], AGENTS).await;
+    let turn = ask(&world, "late", "c-1", "chunks=1 nonce=q").await;
+    poll::until("the turn is given back", || async {
+        match old.metric("relevo_worker_turns_total", Some("handed_back")) {
+            0.0 => Err("not yet"),
+            _ => Ok(()),
+        }
+    })
+    .await;
+    assert!(old.stop().await);
+    let new = RunningWorker::start_with(&world.redis.url(), &[], LATE).await;
+    let stored = world.until_over(turn.task).await;
+    assert_eq!(stored.state, TaskState::Completed);
+    // Nobody knows this one: it comes to its end all the same.
+    let message = Message::new(Role::User, vec![Part::text("chunks=1")]);
+    let record = world.record("c-2", "nobody", CrashPolicy::Fail, message).await;
+    let turn = world.submit(TurnRecord { handbacks: 1, ..record }).await;
+    let stored = world.until_over(turn.task).await;
+    let facts = &stored.folded.metadata["urn:relevo:a2a:turn:v1"];
+    assert_eq!(
+        (stored.state, facts["reason"].as_str()),
+        (TaskState::Failed, Some("handbacks_exhausted"))
+    );
+    assert!(new.stop().await);
+}

@@ -117,6 +117,14 @@ impl TurnRun {
             Attempt::Stopped(stopped) => self.give_back(Why::Stopped(stopped)).await,
             Attempt::Unsure | Attempt::Diverged => self.give_back(Why::HandOver(FailReason::RedisUnavailable)).await,
             Attempt::NoArtifacts => self.give_back(Why::HandOver(FailReason::ArtifactsUnavailable)).await,
+            Attempt::Unknown => {
+                let record = &self.taken.record;
+                tracing::warn!(
+                    task.id = %record.task, turn.id = %record.turn, agent.name = record.agent,
+                    "the agent is not configured on this worker: its turn is given back for one that knows it"
+                );
+                self.give_back(Why::HandOver(FailReason::AgentError)).await
+            }
             Attempt::Draining => {
                 // What the agent said before it was stopped is worth keeping for a turn that ends here.
                 let _written = self.flush().await;
