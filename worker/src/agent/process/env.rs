@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use relevo_shared::agents::{AgentConfig, ProcessConfig};
 use relevo_shared::platform::config::{ConfigErrors, env_var};
+use rustix::fs::Access;
 
 /// What programs cannot do without, or behave oddly: where things are, in which language and time zone.
 const INHERITED: [&str; 9] = [
@@ -54,12 +55,9 @@ pub(crate) fn check(agent: &AgentConfig, errors: &mut ConfigErrors) {
     if config.cwd.as_ref().is_some_and(|cwd| !cwd.is_dir()) {
         errors.refuse(key("cwd"), "is no directory on this machine");
     } else if let Some(program) = config.command.first().filter(|program| !program.is_empty())
-        && !is_found(program, config.cwd.as_deref())
+        && let Err(rule) = find(program, config.cwd.as_deref())
     {
-        errors.refuse(
-            key("command"),
-            format!("there is no program `{program}` on this machine"),
-        );
+        errors.refuse(key("command"), rule);
     } else if let Some(script) = script_of(&config.command)
         && !below(config.cwd.as_deref(), script).is_file()
     {
@@ -72,12 +70,26 @@ pub(crate) fn check(agent: &AgentConfig, errors: &mut ConfigErrors) {
     }
 }
 
-fn is_found(program: &str, cwd: Option<&Path>) -> bool {
-    if program.contains('/') {
-        return below(cwd, program).is_file();
+/// Whether the system would find a program that it may run; the error is the rule that is broken.
+fn find(program: &str, cwd: Option<&Path>) -> Result<(), String> {
+    let places = if program.contains('/') {
+        vec![below(cwd, program)]
+    } else {
+        let path = env_var("PATH").unwrap_or_default();
+        std::env::split_paths(&path)
+            .map(|folder| folder.join(program))
+            .collect()
+    };
+    let mut files = places.iter().filter(|place| place.is_file()).peekable();
+    if files.peek().is_none() {
+        return Err(format!("there is no program `{program}` on this machine"));
     }
-    let path = env_var("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+    if files.any(|file| rustix::fs::access(file, Access::EXEC_OK).is_ok()) {
+        return Ok(());
+    }
+    Err(format!(
+        "the file `{program}` may not be executed by this worker: `chmod +x`, or an interpreter before it"
+    ))
 }
 
 fn below(cwd: Option<&Path>, path: &str) -> PathBuf {
@@ -94,6 +106,8 @@ fn script_of(command: &[String]) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use relevo_shared::agents::{Agents, EnvValue};
     use relevo_shared::platform::config::Secret;
     use relevo_testkit::Scratch;
@@ -166,6 +180,24 @@ mod tests {
                 "agents.a.command: there is no file `{here}/gone.sh` on this machine"
             )]
         );
+    }
+
+    #[test]
+    fn a_program_that_may_not_be_executed_is_refused() {
+        let scratch = Scratch::new("execute");
+        let file = scratch.path().join("agent.py");
+        std::fs::write(&file, "#!/bin/sh\n").unwrap();
+        let program = file.to_str().unwrap();
+        for (mode, refused) in [(0o644, true), (0o755, false)] {
+            std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+            for found in [find(program, None), find("./agent.py", Some(scratch.path()))] {
+                assert_eq!(
+                    found.is_err_and(|rule| rule.contains("may not be executed")),
+                    refused,
+                    "{mode:o}"
+                );
+            }
+        }
     }
 
     #[test]
