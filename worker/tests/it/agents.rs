@@ -2,6 +2,7 @@
 
 use a2a::{Message, Part, Role, TaskState};
 use relevo_shared::domain::record::{CrashPolicy, TurnRecord};
+use relevo_testkit::poll;
 
 use crate::fixture::{RunningWorker, World, answer};
 
