@@ -142,6 +142,8 @@ pub enum StopReason {
     Client,
     /// Its time is over.
     Deadline,
+    /// What it produced is not taken: a file, or more than it may.
+    Refused,
     /// The worker shuts down.
     Drain,
     /// The lease is not (or may not be) this worker's any more.

@@ -127,7 +127,7 @@ impl Process {
                 outcome
             }
             Verdict::Stopped {
-                reason: StopReason::Client | StopReason::Deadline,
+                reason: StopReason::Client | StopReason::Deadline | StopReason::Refused,
                 answered: true,
             } if self.kept.is_some() => {
                 self.keep_or_end(child, turn, false, cancel).await;

@@ -210,7 +210,8 @@ impl TurnRun {
             Some(attempt) => {
                 stop.send_replace(Some(match attempt {
                     Attempt::Canceled => StopReason::Client,
-                    Attempt::Overdue | Attempt::OverLimit | Attempt::Refused(..) => StopReason::Deadline,
+                    Attempt::Overdue => StopReason::Deadline,
+                    Attempt::OverLimit | Attempt::Refused(..) => StopReason::Refused,
                     Attempt::Draining => StopReason::Drain,
                     Attempt::Returned(_)
                     | Attempt::Crashed

@@ -65,6 +65,21 @@ async fn a_cancel_is_told_and_canceled_is_written_when_nothing_is_left() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_agent_whose_file_is_not_taken_is_told_so() {
+    let (world, mark) = (World::start().await, Mark::new());
+    let _worker = RunningWorker::start_with(&world.redis.url(), &[], &mark.driven("")).await;
+    let told = mark.path("told");
+    let artifact = r#"{"type":"artifact","artifact":{"artifactId":"a","parts":[{"file":"no-such-file"}]}}"#;
+    let text = format!("line={artifact} cancel={}", told.display());
+    let turn = world.ask("c-1", &text, CrashPolicy::Fail).await;
+    let stored = world.until_over(turn.task).await;
+    assert_eq!(reason(&stored), "agent_error");
+    let told = std::fs::read_to_string(told).unwrap();
+    assert_eq!(told, r#"{"type": "cancel", "reason": "refused"}"#);
+    mark.until_gone().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_ignores_cancel_and_sigterm_is_killed() {
     let (world, mark) = (World::start().await, Mark::new());
     let table = mark.driven("kill_grace = \"500ms\"");

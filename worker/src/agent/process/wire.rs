@@ -422,6 +422,7 @@ pub(super) fn cancel(reason: StopReason) -> Vec<u8> {
     let reason = match reason {
         StopReason::Client => "client",
         StopReason::Deadline => "deadline",
+        StopReason::Refused => "refused",
         StopReason::Drain => "drain",
         StopReason::Lease => "lease",
     };
