@@ -5,6 +5,7 @@
 //! other end of a pipe is not waited for. What is read of it, and how much, is the caller's.
 
 use std::fs::{File, OpenOptions};
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, AsRawFd as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Component, Path, PathBuf};
@@ -20,6 +21,8 @@ const LONGEST_NAME: usize = 255;
 pub(crate) enum Refused {
     /// It lies elsewhere.
     Outside,
+    /// Nothing is there.
+    Missing,
     /// There is no regular file that may be read.
     NoFile,
 }
@@ -54,7 +57,10 @@ pub(crate) fn open(path: &Path, holds: impl Fn(&Path) -> bool) -> Result<Opened,
         return Err(Refused::Outside);
     }
     if !whole {
-        return Err(Refused::NoFile);
+        let missing = real
+            .symlink_metadata()
+            .is_err_and(|error| error.kind() == ErrorKind::NotFound);
+        return Err(if missing { Refused::Missing } else { Refused::NoFile });
     }
     // Opens nothing yet: a device would notice.
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;

@@ -30,7 +30,7 @@ impl Place<'_> {
         match files::open(&path_of(url)?, holds) {
             Ok(opened) => Ok(Opened(opened)),
             Err(Refused::Outside) => Err(OUTSIDE),
-            Err(Refused::NoFile) => Err(NO_FILE),
+            Err(Refused::Missing | Refused::NoFile) => Err(NO_FILE),
         }
     }
 }

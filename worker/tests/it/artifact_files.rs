@@ -168,6 +168,7 @@ async fn files_are_kept_in_the_store_and_named_by_their_content() {
 
 const OUTSIDE: &str = "lies outside of the workspace";
 const NO_FILE: &str = "is no regular file that the worker may read";
+const MISSING: &str = "does not exist";
 const HOLES: &str = "has 4398046511104 bytes; artifacts.object_bytes is 64KiB";
 const LARGE: &str = "has 65537 bytes; artifacts.object_bytes is 64KiB";
 
@@ -184,7 +185,7 @@ const REFUSED: [(&str, &str, &str, &str); 15] = [
     ("dir", "dir", NO_FILE, "agent_error"),
     ("pipe", "pipe", NO_FILE, "agent_error"),
     ("socket", "socket", NO_FILE, "agent_error"),
-    ("missing", "missing", NO_FILE, "agent_error"),
+    ("missing", "missing", MISSING, "agent_error"),
     ("closed/x", "x", NO_FILE, "agent_error"),
     ("holes", "holes", HOLES, "output_limit"),
     ("more", "more", LARGE, "output_limit"),

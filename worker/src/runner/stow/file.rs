@@ -33,6 +33,8 @@ pub struct Enclosed {
 pub(crate) enum FileError {
     #[error("lies outside of the workspace")]
     Outside,
+    #[error("does not exist")]
+    Missing,
     #[error("is no regular file that the worker may read")]
     NoFile,
     #[error("changed while it was read")]
@@ -45,6 +47,7 @@ impl From<Refused> for FileError {
     fn from(refused: Refused) -> Self {
         match refused {
             Refused::Outside => Self::Outside,
+            Refused::Missing => Self::Missing,
             Refused::NoFile => Self::NoFile,
         }
     }

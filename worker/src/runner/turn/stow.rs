@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use a2a::{Message, Part};
 use relevo_shared::domain::reason::FailReason;
+use relevo_shared::domain::record::TurnRecord;
 use tokio::time::Instant;
 
 use super::super::sink::{Enclosed, Output};
@@ -84,11 +85,13 @@ impl TurnRun {
         let work = Box::pin(async {
             for file in files {
                 let Some(part) = parts.get_mut(file.part) else { continue };
+                let not_taken = |error: &StowError| log_not_taken(&record.record, file, error);
                 if let Some(artifacts) = &worker.artifacts {
-                    artifacts.stow_file(&mut errand, part, file).await?;
+                    let stowed = artifacts.stow_file(&mut errand, part, file).await;
+                    stowed.inspect_err(not_taken)?;
                     continue;
                 }
-                let size = stow::inline_file(part, file, most).await?;
+                let size = stow::inline_file(part, file, most).await.inspect_err(not_taken)?;
                 // No more in memory than could be written.
                 left = left.checked_sub(size).ok_or_else(|| {
                     StowError::OverLimit("The agent's files together are more than turn.max_bytes.".to_owned())
@@ -148,18 +151,23 @@ impl TurnRun {
     }
 }
 
+/// The whole path is for the log only: the reader of the task learns the name.
+fn log_not_taken(record: &TurnRecord, file: &Enclosed, error: &StowError) {
+    if let StowError::File { source, .. } = error {
+        tracing::warn!(
+            task.id = %record.task, turn.id = %record.turn, agent.name = record.agent,
+            path = ?file.path, workspace = ?file.workspace, error = source as &dyn std::error::Error,
+            "a file of an agent was not taken"
+        );
+    }
+}
+
 fn not_stowed(error: StowError) -> Attempt {
     match error {
         StowError::OverLimit(sentence) => Attempt::Refused(FailReason::OutputLimit, sentence),
         StowError::OverQuota(sentence) => Attempt::Refused(FailReason::QuotaExceeded, sentence),
         StowError::Late => Attempt::Lost,
-        StowError::File { sentence, source } => {
-            tracing::warn!(
-                error = &source as &dyn std::error::Error,
-                "a file of an agent was not taken"
-            );
-            Attempt::Refused(FailReason::AgentError, sentence)
-        }
+        StowError::File { sentence, .. } => Attempt::Refused(FailReason::AgentError, sentence),
         StowError::Away(source) => {
             tracing::error!(error = &source as &dyn std::error::Error, "an artifact was not stored");
             Attempt::NoArtifacts
