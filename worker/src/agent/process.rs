@@ -24,7 +24,7 @@ use relevo_shared::store::StoreError;
 
 use super::ending::{failed, stopped, until_read};
 use super::{Agent, CancelToken, EventSink, Outcome, Running, StopReason, Turn};
-use child::{Child, SLACK, start};
+use child::{Child, SIGTERM, SLACK, start};
 pub(crate) use env::check;
 use keep::Kept;
 use talk::{Names, Talk, Verdict};
@@ -138,8 +138,10 @@ impl Process {
                 stopped()
             }
             Verdict::Broken(text) => {
+                // What follows is the worker's doing, and would read like a cause.
+                let exit = child.fate.exit;
                 child.end(grace).await;
-                let words = child.last_words().await;
+                let words = child.last_words(exit).await;
                 tracing::warn!(
                     task.id = %turn.record.task, turn.id = %turn.record.turn, agent.name = turn.record.agent,
                     words, "an agent broke the protocol"
@@ -147,8 +149,10 @@ impl Process {
                 Outcome::Failed(FailReason::AgentError, text)
             }
             Verdict::Silent(text) => {
+                let exit = child.fate.exit;
                 child.end(grace).await;
-                Outcome::Crashed(format!("{text}: {}", child.last_words().await))
+                let exit = exit.or(child.fate.exit.filter(|exit| *exit != SIGTERM));
+                Outcome::Crashed(format!("{text}: {}", child.last_words(exit).await))
             }
         }
     }

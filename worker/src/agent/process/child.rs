@@ -31,6 +31,8 @@ use crate::supervise::{RUN, SUBCOMMAND};
 const READ_AHEAD: usize = 16 << 10;
 /// How long the end of a tree may take beyond its grace: reaping, and a machine that is busy.
 pub(super) const SLACK: Duration = Duration::from_secs(1);
+/// The end of a process that obeyed the word to stop.
+pub(super) const SIGTERM: Exit = Exit::Signal(Signal::TERM.as_raw());
 
 /// Why there is no process.
 #[derive(Debug, thiserror::Error)]
@@ -240,14 +242,11 @@ impl Child {
         self.fate == Fate::default() && !self.input.is_waiting() && self.lines.is_silent()
     }
 
-    /// How it ended, and its last words, once its tree is gone.
-    pub(super) async fn last_words(&mut self) -> String {
+    /// Its last words, once its tree is gone, and how it ended, if that was its own doing.
+    pub(super) async fn last_words(&mut self, exit: Option<Exit>) -> String {
         drop(tokio::time::timeout(SLACK, &mut self.pumped).await);
-        let exit = self
-            .fate
-            .exit
-            .map_or_else(|| "an unknown end".to_owned(), |exit| exit.to_string());
-        format!("{exit}; stderr: {}", self.log().tail())
+        let exit = exit.map(|exit| format!("{exit}; ")).unwrap_or_default();
+        format!("{exit}stderr: {}", self.log().tail())
     }
 
     /// Ends it and waits until its tree is gone. What it still says is dropped.

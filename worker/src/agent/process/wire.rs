@@ -12,6 +12,7 @@ use crate::agent::{Ending, Metadata, Need, StopReason, Turn};
 pub(super) use file::Named;
 
 mod file;
+mod wrong;
 
 /// Longest line to the process, in MiB.
 const LONGEST_IN: usize = 4;
@@ -141,10 +142,10 @@ impl Place {
     }
 }
 
-/// Reads a line. The error is a sentence for the log that holds nothing of the line but names.
+/// Reads a line. The error is a sentence for the log that says what is wrong by names ([`wrong`]).
 pub(super) fn read(line: &[u8], record: &TurnRecord) -> Result<Said, String> {
     let text = std::str::from_utf8(line).map_err(|error| format!("it is not UTF-8: {error}"))?;
-    let line: Line = serde_json::from_str(text).map_err(|error| without_values(&error))?;
+    let line: Line = serde_json::from_str(text).map_err(|error| wrong::line(text, &error))?;
     match line {
         Line::Status {
             state,
@@ -201,8 +202,8 @@ pub(super) fn read(line: &[u8], record: &TurnRecord) -> Result<Said, String> {
             place,
         } => {
             place.check(record)?;
-            let state = state.as_deref().map_or(Ok(TaskState::Completed), read_state)?;
-            let ending = ending(&state).ok_or("its state ends no turn")?;
+            let known = state.as_deref().map_or(Ok(TaskState::Completed), read_state)?;
+            let ending = ending(&known).ok_or_else(|| format!("state `{}` ends no turn", state.unwrap_or_default()))?;
             let message = read_message(message, record)?;
             let ending = match ending {
                 Ending::Completed if direct && message.is_some() => Ending::Direct,
@@ -218,11 +219,16 @@ pub(super) fn read(line: &[u8], record: &TurnRecord) -> Result<Said, String> {
             place,
         } => {
             place.check(record)?;
-            let state = state.as_deref().map_or(Ok(TaskState::InputRequired), read_state)?;
-            let need = match state {
+            let known = state.as_deref().map_or(Ok(TaskState::InputRequired), read_state)?;
+            let need = match known {
                 TaskState::InputRequired => Need::Input,
                 TaskState::AuthRequired => Need::Credentials,
-                _ => return Err("its state suspends no turn: input-required and auth-required do".to_owned()),
+                _ => {
+                    let state = state.unwrap_or_default();
+                    return Err(format!(
+                        "state `{state}` suspends no turn: input-required and auth-required do"
+                    ));
+                }
             };
             Ok(Said::Suspend(need, read_message(message, record)?, checked(metadata)?))
         }
@@ -233,20 +239,11 @@ pub(super) fn read(line: &[u8], record: &TurnRecord) -> Result<Said, String> {
     }
 }
 
-/// What serde says may quote the line; where it stopped and of what kind it is does not.
-fn without_values(error: &serde_json::Error) -> String {
-    let kind = match error.classify() {
-        serde_json::error::Category::Data => "it is no line of the protocol",
-        _ => "it is not JSON",
-    };
-    format!("{kind} (column {})", error.column())
-}
-
 /// `TASK_STATE_INPUT_REQUIRED`, `INPUT_REQUIRED` and `input-required` are one.
 fn read_state(text: &str) -> Result<TaskState, String> {
     let word = text.to_ascii_uppercase().replace('-', "_");
     let word = word.strip_prefix("TASK_STATE_").unwrap_or(&word);
-    relevo_shared::domain::state::from_word(word).ok_or_else(|| "its state is none of A2A's".to_owned())
+    relevo_shared::domain::state::from_word(word).ok_or_else(|| wrong::state(text))
 }
 
 fn ending(state: &TaskState) -> Option<Ending> {
@@ -280,8 +277,8 @@ fn read_message(message: Option<Map<String, Value>>, record: &TurnRecord) -> Res
     message.entry("messageId").or_insert_with(|| json!(""));
     message.entry("parts").or_insert_with(|| json!([]));
     // What serde says may quote the message.
-    let message: Message = serde_json::from_value(Value::Object(message))
-        .map_err(|_quoted| "its message is not one of A2A's".to_owned())?;
+    let message = Value::Object(message);
+    let message = Message::deserialize(&message).map_err(|_quoted| wrong::message(&message))?;
     if message.message_id.len() > LONGEST_ID || message.message_id.chars().any(char::is_control) {
         return Err(format!(
             "its messageId is longer than {LONGEST_ID} bytes or holds control characters"

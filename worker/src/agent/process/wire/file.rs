@@ -3,7 +3,10 @@
 use std::path::Path;
 
 use a2a::Artifact;
+use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
+
+use super::wrong;
 
 /// The member of a part that names a file.
 const FILE: &str = "file";
@@ -37,8 +40,8 @@ pub(super) fn artifact(mut artifact: Map<String, Value>) -> Result<(Artifact, Ve
         }
     }
     // What serde says may quote the artifact.
-    let artifact = serde_json::from_value(Value::Object(artifact))
-        .map_err(|_quoted| "its artifact is not one of A2A's".to_owned())?;
+    let artifact = Value::Object(artifact);
+    let artifact = Artifact::deserialize(&artifact).map_err(|_quoted| wrong::artifact(&artifact))?;
     Ok((artifact, files))
 }
 

@@ -113,11 +113,11 @@ fn an_id_of_the_agents_own_has_a_length() {
 #[test]
 fn wrong_lines_are_refused_without_being_quoted() {
     for line in [
-        "hunter2",
         "\"hunter2\"",
         "{\"hunter2\"",
-        r#"{"type":"hunter2"}"#,
-        r#"{"type":"status","state":"hunter2"}"#,
+        r#"{"type":"artifact","artifact":{"artifactId":"a","parts":["hunter2"]}}"#,
+        r#"{"type":"artifact","artifact":{"artifactId":["hunter2"],"parts":[]}}"#,
+        r#"{"type":"status","metadata":"hunter2"}"#,
         r#"{"type":"status","message":"hunter2"}"#,
         r#"{"type":"status","message":{"parts":[{"hunter2":1}]}}"#,
         r#"{"type":"status","message":{"taskId":"hunter2"}}"#,
