@@ -98,7 +98,7 @@ async fn a_worker_says_which_pools_it_serves_until_it_leaves() {
             .map(|entry| (entry.pool, entry.worker))
             .collect::<Vec<_>>()
     };
-    relevo_testkit::poll::until("the worker is known", async || match serving().await {
+    poll::until("the worker is known", async || match serving().await {
         all if all == [("slow".to_owned(), "w-1".to_owned())] => Ok(()),
         other => Err(format!("{other:?}")),
     })
