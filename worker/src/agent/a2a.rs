@@ -105,7 +105,8 @@ impl A2a {
         let mut tries = 0;
         loop {
             let mut linked = false;
-            let worked = match Link::new(&self.server, &record.turn.to_string(), record.traceparent.as_deref()).await {
+            let repeat = tries > 0 || follow.is_sent();
+            let worked = match Link::new(&self.server, &record, repeat).await {
                 Ok(link) => {
                     linked = true;
                     follow.run(&link).await
@@ -175,8 +176,7 @@ impl A2a {
     async fn cancel(&self, record: &TurnRecord, task: Option<&str>) -> Stopped {
         let stopping = async {
             let task = task?;
-            let key = record.turn.to_string();
-            let link = Link::new(&self.server, &key, record.traceparent.as_deref()).await;
+            let link = Link::new(&self.server, record, true).await;
             follow::cancel(&link.ok()?, task).await
         };
         match tokio::time::timeout(CANCEL, stopping).await {

@@ -28,7 +28,7 @@ impl Scene {
             scratch: Scratch::new("a2a-crash"),
         };
         let table = format!("[agents.a]\nkind = \"a2a\"\nurl = {:?}\n", scene.upstream.url());
-        let config = format!("[lease]\nttl = \"2s\"\n[egress]\nbreaker_failures = 100\n{table}");
+        let config = format!("[lease]\nttl = \"2s\"\n[egress]\nbreaker_failures = 2\nbreaker_pause = \"1h\"\n{table}");
         std::fs::write(scene.scratch.path().join("relevo.toml"), config).unwrap();
         scene
     }
@@ -293,6 +293,10 @@ async fn the_next_attempt_waits_for_a_server_that_is_away() {
         (scene.upstream.begun(), scene.upstream.count("SendStreamingMessage")),
         (1, 1)
     );
+    // The turn that waited has shut out no other.
+    let other = scene.world.ask("c-2", "go", CrashPolicy::Fail).await;
+    let stored = scene.world.until_over(other.task).await;
+    assert_eq!(stored.state, TaskState::Completed);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,6 +3,9 @@
 //! Closed: every call goes out; so many failures in a row open it. Open: no call goes out until the pause is over. Half open:
 //! one call goes out, the probe; if the server answers it, the breaker closes, else the pause begins anew. What was begun before the
 //! breaker opened says nothing about the server of now: its result is passed over.
+//!
+//! A repeat, a further call of somebody who goes on asking, is no further failure: one who is impatient does not shut out all
+//! others. It may be a probe before the pause is over, which does not become longer by that.
 
 use std::time::Duration;
 
@@ -19,15 +22,23 @@ pub struct BreakerSettings {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    Closed { failures: u32 },
-    Open { until: Instant },
-    HalfOpen,
+    Closed {
+        failures: u32,
+    },
+    Open {
+        until: Instant,
+    },
+    /// The pause before the probe ends, or ended, then.
+    HalfOpen {
+        until: Instant,
+    },
 }
 
 /// A call that was let out. Its result is told with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ticket {
     generation: u64,
+    repeat: bool,
 }
 
 /// The breaker of one server.
@@ -53,25 +64,27 @@ impl Breaker {
     ///
     /// # Errors
     /// It is open: how long until a call may go out.
-    pub fn admit(&mut self, now: Instant) -> Result<Ticket, Duration> {
+    pub fn admit(&mut self, now: Instant, repeat: bool) -> Result<Ticket, Duration> {
         match self.state {
             State::Closed { .. } => {}
-            State::Open { until } if now < until => return Err(until - now),
-            State::Open { .. } => {
+            State::Open { until } if now < until && !repeat => return Err(until - now),
+            State::Open { until } => {
                 self.generation += 1;
-                self.state = State::HalfOpen;
+                self.state = State::HalfOpen { until };
             }
             // The probe decides; if it fails now, it takes as long as this.
-            State::HalfOpen => return Err(self.settings.pause),
+            State::HalfOpen { until } if until <= now => return Err(self.settings.pause),
+            State::HalfOpen { until } => return Err(until - now),
         }
         Ok(Ticket {
             generation: self.generation,
+            repeat,
         })
     }
 
     /// The server answers the call; whether the answer comes to its end is not known yet.
     pub fn answered(&mut self, ticket: Ticket) {
-        if self.is_of_now(ticket) && self.state == State::HalfOpen {
+        if self.is_of_now(ticket) && self.is_open() {
             self.state = State::Closed { failures: 0 };
         }
     }
@@ -89,18 +102,22 @@ impl Breaker {
             return;
         }
         match self.state {
+            State::Closed { .. } if ticket.repeat => {}
             State::Closed { failures } if failures + 1 < self.settings.failures => {
                 self.state = State::Closed { failures: failures + 1 };
             }
-            State::Closed { .. } | State::HalfOpen => self.open(now + self.settings.pause),
+            State::HalfOpen { until } if now < until => self.open(until),
+            State::Closed { .. } | State::HalfOpen { .. } => self.open(now + self.settings.pause),
             State::Open { .. } => {}
         }
     }
 
     /// Nobody waited for the result. If it was the probe, the next call is one.
     pub fn abandoned(&mut self, ticket: Ticket, now: Instant) {
-        if self.is_of_now(ticket) && self.state == State::HalfOpen {
-            self.open(now);
+        if let State::HalfOpen { until } = self.state
+            && self.is_of_now(ticket)
+        {
+            self.open(until.max(now));
         }
     }
 
@@ -142,7 +159,7 @@ mod tests {
     fn open(now: Instant) -> Breaker {
         let mut breaker = breaker();
         for _ in 0..3 {
-            let ticket = breaker.admit(now).unwrap();
+            let ticket = breaker.admit(now, false).unwrap();
             breaker.failed(ticket, now);
         }
         assert!(breaker.is_open());
@@ -154,7 +171,7 @@ mod tests {
         let now = Instant::now();
         let mut breaker = breaker();
         for failed in [true, true, false, true, true] {
-            let ticket = breaker.admit(now).unwrap();
+            let ticket = breaker.admit(now, false).unwrap();
             if failed {
                 breaker.failed(ticket, now);
             } else {
@@ -163,10 +180,13 @@ mod tests {
             }
             assert!(!breaker.is_open());
         }
-        let ticket = breaker.admit(now).unwrap();
+        let ticket = breaker.admit(now, false).unwrap();
         breaker.failed(ticket, now);
-        assert_eq!(breaker.admit(now), Err(PAUSE));
-        assert_eq!(breaker.admit(now + Duration::from_secs(4)), Err(Duration::from_secs(6)));
+        assert_eq!(breaker.admit(now, false), Err(PAUSE));
+        assert_eq!(
+            breaker.admit(now + Duration::from_secs(4), false),
+            Err(Duration::from_secs(6))
+        );
     }
 
     #[test]
@@ -174,7 +194,7 @@ mod tests {
         let now = Instant::now();
         let mut breaker = breaker();
         for _ in 0..3 {
-            let ticket = breaker.admit(now).unwrap();
+            let ticket = breaker.admit(now, false).unwrap();
             breaker.answered(ticket);
             breaker.failed(ticket, now);
         }
@@ -186,17 +206,52 @@ mod tests {
         let now = Instant::now();
         let mut breaker = open(now);
         let later = now + PAUSE;
-        let probe = breaker.admit(later).unwrap();
-        assert!(breaker.admit(later).is_err(), "one probe");
+        let probe = breaker.admit(later, false).unwrap();
+        assert!(breaker.admit(later, false).is_err(), "one probe");
         breaker.failed(probe, later);
-        assert_eq!(breaker.admit(later), Err(PAUSE), "the pause begins anew");
-        let probe = breaker.admit(later + PAUSE).unwrap();
+        assert_eq!(breaker.admit(later, false), Err(PAUSE), "the pause begins anew");
+        let probe = breaker.admit(later + PAUSE, false).unwrap();
         breaker.answered(probe);
         assert!(!breaker.is_open());
-        assert!(breaker.admit(later + PAUSE).is_ok());
+        assert!(breaker.admit(later + PAUSE, false).is_ok());
         // The probe's own end counts like any other's.
         breaker.failed(probe, later + PAUSE);
         assert!(!breaker.is_open() && !breaker.is_fresh());
+    }
+
+    #[test]
+    fn one_who_goes_on_asking_shuts_out_nobody() {
+        let now = Instant::now();
+        let mut breaker = breaker();
+        for repeat in [false, true, true, true, false, true] {
+            let ticket = breaker.admit(now, repeat).unwrap();
+            breaker.failed(ticket, now);
+        }
+        assert!(!breaker.is_open(), "two have failed");
+        let ticket = breaker.admit(now, false).unwrap();
+        breaker.failed(ticket, now);
+        assert!(breaker.is_open());
+    }
+
+    #[test]
+    fn one_who_goes_on_asking_finds_out_first() {
+        let now = Instant::now();
+        let mut breaker = open(now);
+        let second = now + Duration::from_secs(1);
+        for end in [Breaker::failed, Breaker::abandoned] {
+            let early = breaker.admit(second, true).unwrap();
+            assert!(breaker.admit(second, true).is_err(), "one probe");
+            end(&mut breaker, early, second);
+            let left = PAUSE - Duration::from_secs(1);
+            assert_eq!(
+                breaker.admit(second, false),
+                Err(left),
+                "the pause is as long as before"
+            );
+        }
+        let early = breaker.admit(second, true).unwrap();
+        breaker.answered(early);
+        assert!(breaker.admit(second, false).is_ok());
     }
 
     #[test]
@@ -204,10 +259,10 @@ mod tests {
         let now = Instant::now();
         let mut breaker = open(now);
         let later = now + PAUSE;
-        let probe = breaker.admit(later).unwrap();
+        let probe = breaker.admit(later, false).unwrap();
         breaker.abandoned(probe, later);
         assert!(breaker.is_open());
-        assert!(breaker.admit(later).is_ok());
+        assert!(breaker.admit(later, false).is_ok());
         breaker.answered(probe);
         assert!(breaker.is_open(), "the first probe is not the one that counts any more");
     }
@@ -216,7 +271,7 @@ mod tests {
     fn what_began_before_it_opened_says_nothing() {
         let now = Instant::now();
         let mut breaker = breaker();
-        let old: Vec<Ticket> = (0..5).map(|_| breaker.admit(now).unwrap()).collect();
+        let old: Vec<Ticket> = (0..5).map(|_| breaker.admit(now, false).unwrap()).collect();
         for ticket in old.iter().take(3) {
             breaker.failed(*ticket, now);
         }
@@ -224,7 +279,7 @@ mod tests {
         breaker.answered(old[3]);
         breaker.succeeded(old[3]);
         assert!(breaker.is_open());
-        let probe = breaker.admit(now + PAUSE).unwrap();
+        let probe = breaker.admit(now + PAUSE, false).unwrap();
         breaker.failed(old[4], now + PAUSE);
         breaker.answered(probe);
         assert!(breaker.is_fresh());
@@ -233,17 +288,17 @@ mod tests {
     proptest! {
         /// Whatever happens in whatever order: at most one call is out while it is half open, and in the end calls go out again.
         #[test]
-        fn calls_go_out_again_in_the_end(steps in prop::collection::vec((0_u8..6, 0_usize..8, 0_u64..15), 0..200)) {
+        fn calls_go_out_again_in_the_end(steps in prop::collection::vec((0_u8..6, 0_usize..8, 0_u64..15, any::<bool>()), 0..200)) {
             let mut now = Instant::now();
             let mut breaker = breaker();
             let mut out: Vec<Ticket> = Vec::new();
-            for (what, which, seconds) in steps {
+            for (what, which, seconds, repeat) in steps {
                 now += Duration::from_secs(seconds);
                 let was_open = breaker.is_open();
                 match what {
-                    0 | 1 => if let Ok(ticket) = breaker.admit(now) {
+                    0 | 1 => if let Ok(ticket) = breaker.admit(now, repeat) {
                         if was_open {
-                            prop_assert!(breaker.admit(now).is_err());
+                            prop_assert!(breaker.admit(now, repeat).is_err());
                         }
                         out.push(ticket);
                     },
@@ -262,7 +317,7 @@ mod tests {
             for ticket in out {
                 breaker.abandoned(ticket, now);
             }
-            prop_assert!(breaker.admit(now + PAUSE).is_ok());
+            prop_assert!(breaker.admit(now + PAUSE, false).is_ok());
         }
     }
 }

@@ -137,6 +137,7 @@ pub struct Call {
     head: Duration,
     silence: Duration,
     limit: usize,
+    repeat: bool,
 }
 
 impl Call {
@@ -150,6 +151,7 @@ impl Call {
             head: Duration::from_secs(30),
             silence: Duration::from_secs(30),
             limit: 1 << 20,
+            repeat: false,
         }
     }
 
@@ -190,6 +192,13 @@ impl Call {
         self.limit = limit;
         self
     }
+
+    /// Whether the caller has asked before and goes on: its failure is no further one for the breaker, which lets it out sooner.
+    #[must_use]
+    pub fn repeat(mut self, repeat: bool) -> Self {
+        self.repeat = repeat;
+        self
+    }
 }
 
 /// The client of one agent. Clones share connections and breakers.
@@ -222,7 +231,7 @@ impl Client {
         }
         let mut permit = self
             .upstreams
-            .admit(&call.url)
+            .admit(&call.url, call.repeat)
             .inspect_err(|error| self.upstreams.count(error.label()))?;
         let origin = call.url.origin().ascii_serialization();
         let mut headers = call.headers;

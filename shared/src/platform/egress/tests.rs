@@ -417,6 +417,33 @@ async fn a_server_that_answers_again_is_called_again() {
 }
 
 #[tokio::test]
+async fn one_who_goes_on_asking_ends_the_pause_for_all() {
+    let script = [503, 503, 200, 200].map(|status| Reply::answer(&format!("{status} X"), "", ""));
+    let server = Scripted::start(HERE, script.to_vec());
+    let breaker = EgressSettings {
+        breaker_failures: 1,
+        breaker_pause: Duration::from_hours(1),
+        ..EgressSettings::default()
+    };
+    let own = url(&server.url("/"));
+    let client = egress(&breaker).client("a", &own, Credentials::new(&own)).unwrap();
+    for (repeat, status) in [
+        (true, Some(503)),
+        (false, Some(503)),
+        (false, None),
+        (true, Some(200)),
+        (false, Some(200)),
+    ] {
+        let call = Call::new(Method::GET, own.clone()).repeat(repeat);
+        let sent = client.send(call).await;
+        assert_eq!(sent.as_ref().ok().map(|answer| answer.status().as_u16()), status);
+        if let Ok(answer) = sent {
+            answer.bytes().await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
 async fn the_answer_to_a_cached_card_is_no_redirect() {
     let server = Scripted::start(HERE, vec![Reply::answer("304 Not Modified", "", "")]);
     let client = client(&server.url("/"));

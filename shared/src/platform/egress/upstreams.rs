@@ -32,10 +32,10 @@ impl Upstreams {
         })
     }
 
-    /// Lets a call out, or says when.
-    pub(super) fn admit(self: &Arc<Self>, url: &Url) -> Result<Permit, EgressError> {
+    /// Lets a call out, or says when. `repeat`: of somebody who goes on asking.
+    pub(super) fn admit(self: &Arc<Self>, url: &Url, repeat: bool) -> Result<Permit, EgressError> {
         let origin = url.origin();
-        let admitted = self.with(&origin, |breaker| breaker.admit(Instant::now()));
+        let admitted = self.with(&origin, |breaker| breaker.admit(Instant::now(), repeat));
         let ticket = admitted.map_err(|again| EgressError::Open {
             origin: origin.ascii_serialization(),
             again,

@@ -19,6 +19,8 @@ use crate::agent::{EventSink, Outcome, SinkClosed, Turn};
 /// How often a server is asked that does not stream, at first and later.
 const FIRST_LOOK: Duration = Duration::from_millis(200);
 const LAST_LOOK: Duration = Duration::from_secs(5);
+/// The longest pause between two looks at a server that is away.
+const AWAY_LOOK: Duration = Duration::from_secs(1);
 /// The longest id of a server's that is remembered.
 const LONGEST_ID: usize = 1024;
 
@@ -147,7 +149,12 @@ impl<'a> Follow<'a> {
         loop {
             match self.look(link, &task).await {
                 Ok(()) => heard = Instant::now(),
-                Err(Stop::Trouble(trouble)) if trouble.may_pass() && heard.elapsed() < self.patience => {}
+                Err(Stop::Trouble(trouble)) if trouble.may_pass() && heard.elapsed() < self.patience => {
+                    pause = pause.min(AWAY_LOOK);
+                    sleep(pause).await;
+                    pause *= 2;
+                    continue;
+                }
                 Err(stop) => return Err(stop),
             }
             // The Python SDK of 0.3 writes what it tells a second reader into the task a second time: there the task is only asked for.

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use a2a::StreamResponse;
+use relevo_shared::domain::record::TurnRecord;
 use relevo_shared::platform::egress::header::{ACCEPT, HeaderName, HeaderValue, IF_NONE_MATCH};
 use relevo_shared::platform::egress::{Answer, Call, Client, EgressError, Method, Url};
 use relevo_shared::platform::sse::{Frame, Parser};
@@ -110,7 +111,7 @@ impl Server {
     }
 
     /// The interface of its card, read anew when it is no longer fresh. A server that does not give it then is spoken to as before.
-    pub(super) async fn interface(&self) -> Result<Arc<Interface>, Trouble> {
+    pub(super) async fn interface(&self, repeat: bool) -> Result<Arc<Interface>, Trouble> {
         let known = {
             let cached = self.card.lock().unwrap_or_else(PoisonError::into_inner);
             match &*cached {
@@ -119,7 +120,7 @@ impl Server {
                 None => None,
             }
         };
-        let read = tokio::time::timeout(CARD, self.read_card(known.clone())).await;
+        let read = tokio::time::timeout(CARD, self.read_card(known.clone(), repeat)).await;
         let slow = |_elapsed| {
             Err(Trouble::Egress(EgressError::Silent {
                 origin: self.url.origin().ascii_serialization(),
@@ -132,8 +133,13 @@ impl Server {
         }
     }
 
-    async fn read_card(&self, known: Option<(Arc<Interface>, Option<HeaderValue>)>) -> Result<Arc<Interface>, Trouble> {
+    async fn read_card(
+        &self,
+        known: Option<(Arc<Interface>, Option<HeaderValue>)>,
+        repeat: bool,
+    ) -> Result<Arc<Interface>, Trouble> {
         let mut call = Call::new(Method::GET, card::address(&self.url))
+            .repeat(repeat)
             .header(ACCEPT, HeaderValue::from_static("application/json"));
         if let Some((_, Some(etag))) = &known {
             call = call.header(IF_NONE_MATCH, etag.clone());
@@ -179,24 +185,32 @@ pub(super) struct Link {
     pub(super) interface: Arc<Interface>,
     headers: Vec<(&'static str, HeaderValue)>,
     secrets: Secrets,
+    /// Whether the turn has asked before.
+    repeat: bool,
 }
 
 impl Link {
-    /// `key`: what makes a message that is sent twice one; `trace`: the client's `traceparent`.
-    pub(super) async fn new(server: &Server, key: &str, trace: Option<&str>) -> Result<Self, Trouble> {
-        let interface = server.interface().await?;
+    /// `record`: its turn makes a message that is sent twice one; `repeat`: it has asked before.
+    pub(super) async fn new(server: &Server, record: &TurnRecord, repeat: bool) -> Result<Self, Trouble> {
+        let interface = server.interface(repeat).await?;
+        let (key, trace) = (record.turn.to_string(), record.traceparent.as_deref());
         let version = if interface.dialect == Dialect::OldRpc {
             "0.3"
         } else {
             "1.0"
         };
-        let headers = [("a2a-version", Some(version)), (KEY, Some(key)), ("traceparent", trace)];
+        let headers = [
+            ("a2a-version", Some(version)),
+            (KEY, Some(key.as_str())),
+            ("traceparent", trace),
+        ];
         let value = |(name, value): (&'static str, Option<&str>)| Some((name, HeaderValue::from_str(value?).ok()?));
         Ok(Self {
             client: server.client.clone(),
             interface,
             headers: headers.into_iter().filter_map(value).collect(),
             secrets: server.secrets.clone(),
+            repeat,
         })
     }
 
@@ -247,6 +261,8 @@ impl Link {
             .at_most(if stream { STREAM } else { EVENT })
             .header(ACCEPT, HeaderValue::from_static(accept));
         let sends = matches!(ask, Ask::Send { .. });
+        // Who has a task there has asked before.
+        call = call.repeat(self.repeat || !sends);
         // Questions about a task are no repetitions of the message.
         for (name, value) in self.headers.iter().filter(|(name, _)| sends || *name != KEY) {
             call = call.header(HeaderName::from_static(name), value.clone());

@@ -22,9 +22,11 @@ crate::settings! {
         /// How long a connection may take, name lookup and TLS included. Beyond it the server counts as unreachable.
         connect_timeout: Duration = "5s",
         /// Failures in a row (no connection, no answer, HTTP 5xx, an answer that breaks off) after which a server is left alone;
-        /// at least 1. Turns for it end at once then, instead of waiting for it one by one.
+        /// at least 1. Turns for it end at once then, instead of waiting for it one by one. A turn of kind `a2a` that goes on asking
+        /// counts once.
         breaker_failures: u32 = "5",
-        /// How long a server is left alone; then one request tries it. Longer delays its return, shorter bothers it.
+        /// How long a server is left alone; then one request tries it. Longer delays its return, shorter bothers it. A turn of kind `a2a`
+        /// that goes on asking tries it all the while: once it is answered, the pause is over for all.
         breaker_pause: Duration = "10s",
     }
 }
