@@ -178,12 +178,11 @@ impl Artifacts {
         bytes: Bytes,
     ) -> Result<Option<u64>, StowError> {
         let (task, size) = (errand.record.task, bytes.len() as u64);
-        let Some(sizes) = self.room(errand, digest, size).await? else {
+        if !self.room(errand, digest, size).await? {
             return Ok(None);
-        };
-        patiently(|| self.objects.put(task, digest, bytes.clone())).await?;
-        sizes.insert(digest, size);
-        Ok(Some(size))
+        }
+        let put = patiently(|| self.objects.put(task, digest, bytes.clone())).await;
+        self.settle(errand, digest, size, put.map_err(StowError::from)).await
     }
 
     async fn keep_pieces(
@@ -194,13 +193,14 @@ impl Artifacts {
         enclosed: &Enclosed,
     ) -> Result<Option<u64>, StowError> {
         let (task, tasks) = (errand.record.task, errand.tasks);
-        let Some(sizes) = self.room(errand, digest, source.length).await? else {
+        if !self.room(errand, digest, source.length).await? {
             return Ok(None);
+        }
+        let copied = match patiently(|| self.copy(task, digest, source, tasks)).await {
+            Ok(copied) => copied.map_err(|error| refused(enclosed, error)),
+            Err(error) => Err(error.into()),
         };
-        let copied = patiently(|| self.copy(task, digest, source, tasks)).await?;
-        copied.map_err(|error| refused(enclosed, error))?;
-        sizes.insert(digest, source.length);
-        Ok(Some(source.length))
+        self.settle(errand, digest, source.length, copied).await
     }
 
     /// Writes a file piece by piece. It gets its name only if it is what its name says.
@@ -239,18 +239,30 @@ impl Artifacts {
         self.principal_bytes.map(|_| OwnerKey::of(&record.sender.subject))
     }
 
+    /// After a content was brought, or was not: then its principal is charged for what the task had before.
+    async fn settle(
+        &self,
+        errand: &mut Errand<'_>,
+        digest: Digest,
+        size: u64,
+        brought: Result<(), StowError>,
+    ) -> Result<Option<u64>, StowError> {
+        let sizes = errand.stowed.sizes.get_or_insert_default();
+        if brought.is_ok() {
+            sizes.insert(digest, size);
+        } else {
+            let before = sizes.values().sum();
+            self.count_back(errand, before).await;
+        }
+        brought.map(|()| Some(size))
+    }
+
     /// Counts what the task is about to have.
     async fn count(&self, errand: &Errand<'_>, bytes: u64) -> Result<(), StowError> {
         let (Some(most), Some(owner)) = (self.principal_bytes, self.owner(errand.record)) else {
             return Ok(());
         };
-        let wanted = Use {
-            owner: &owner,
-            task: errand.record.task,
-            bytes,
-            most,
-            epoch: errand.epoch,
-        };
+        let wanted = wanted(errand, &owner, bytes, most);
         match repeated(|| errand.store.use_bytes(&wanted)).await? {
             Used::Counted(_) => Ok(()),
             Used::Over(has) => {
@@ -264,20 +276,26 @@ impl Artifacts {
         }
     }
 
+    /// Counts what the task had before, as far as that can be: whoever runs it next counts anew.
+    async fn count_back(&self, errand: &Errand<'_>, before: u64) {
+        let (Some(most), Some(owner)) = (self.principal_bytes, self.owner(errand.record)) else {
+            return;
+        };
+        if let Err(error) = errand.store.use_bytes(&wanted(errand, &owner, before, most)).await {
+            let error = &error as &dyn std::error::Error;
+            tracing::debug!(error, "what was not stored stays counted until the task is deleted");
+        }
+    }
+
     /// Notes again that a task may have objects.
     pub(crate) async fn note(&self, store: &Store, record: &TurnRecord) -> Result<(), StoreError> {
         let owner = self.owner(record);
         repeated(|| store.note_objects(record.task, owner.as_ref())).await
     }
 
-    /// Whether the task has room for a content; `None` when it has it already. Before anything is written, it is noted that the
-    /// task has something, and its principal is charged for it.
-    async fn room<'a>(
-        &self,
-        errand: &'a mut Errand<'_>,
-        digest: Digest,
-        size: u64,
-    ) -> Result<Option<&'a mut HashMap<Digest, u64>>, StowError> {
+    /// Makes room for a content; `false` when the task has it already. Before anything is written, it is noted that the task has
+    /// something, and its principal is charged for it.
+    async fn room(&self, errand: &mut Errand<'_>, digest: Digest, size: u64) -> Result<bool, StowError> {
         let task = errand.record.task;
         if !errand.stowed.noted {
             // Set first: a note whose answer is lost may be there.
@@ -291,7 +309,7 @@ impl Artifacts {
             errand.stowed.sizes.insert(found)
         };
         if known.get(&digest) == Some(&size) {
-            return Ok(None);
+            return Ok(false);
         }
         let before: u64 = known.values().sum();
         if before.saturating_add(size) > self.task_bytes {
@@ -301,7 +319,7 @@ impl Artifacts {
             )));
         }
         self.count(errand, before + size).await?;
-        Ok(errand.stowed.sizes.as_mut())
+        Ok(true)
     }
 
     fn place(&self, record: &TurnRecord, digest: Digest, size: u64, media_type: String) -> Place {
@@ -318,6 +336,17 @@ impl Artifacts {
         let file = self.objects.file(record.task, digest).filter(|_| self.files);
         file.and_then(|file| url::Url::from_file_path(file).ok())
             .map_or_else(|| part::url(&self.base, record, digest), String::from)
+    }
+}
+
+/// What a task is to have from now on.
+fn wanted<'a>(errand: &Errand<'_>, owner: &'a OwnerKey, bytes: u64, most: u64) -> Use<'a> {
+    Use {
+        owner,
+        task: errand.record.task,
+        bytes,
+        most,
+        epoch: errand.epoch,
     }
 }
 
