@@ -74,10 +74,27 @@ impl Source {
     /// All of it. To be asked of short ones.
     pub(crate) async fn whole(&self) -> Result<Bytes, FileError> {
         let whole = self.piece(0, self.length + 1).await?;
-        if whole.len() as u64 != self.length {
+        // Looked at twice, as long ones are: what was written in place meanwhile may have been read half.
+        if whole.len() as u64 != self.length || !self.still_is(&whole).await? {
             return Err(FileError::Changed);
         }
         Ok(whole)
+    }
+
+    /// Whether it has these bytes and no more.
+    async fn still_is(&self, bytes: &[u8]) -> Result<bool, FileError> {
+        let (mut from, mut rest) = (0, bytes);
+        loop {
+            let piece = self.piece(from, LOOK).await?;
+            if piece.is_empty() {
+                return Ok(rest.is_empty());
+            }
+            let Some(after) = rest.strip_prefix(&*piece) else {
+                return Ok(false);
+            };
+            rest = after;
+            from += piece.len() as u64;
+        }
     }
 
     /// The name of its content.
@@ -168,6 +185,8 @@ pub(super) fn larger(size: u64, limit: &str, most: u64) -> String {
 #[cfg(test)]
 mod tests {
     use std::io::Write as _;
+    use std::os::unix::fs::FileExt as _;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
 
@@ -201,6 +220,41 @@ mod tests {
         file.write_all(b"x").unwrap();
         assert_eq!(reading.next().await.unwrap().unwrap(), b"4567".as_slice());
         assert!(matches!(reading.next().await, Err(FileError::Changed)));
+    }
+
+    #[tokio::test]
+    async fn a_short_file_that_is_written_in_place_is_taken_as_it_was_or_not_at_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        let last = 3 * LOOK;
+        std::fs::write(root.join("a"), vec![0; usize::try_from(last).unwrap() + 8]).unwrap();
+        let source = Source::open(&enclosed(&root, "a")).await.unwrap();
+        let file = std::fs::OpenOptions::new().write(true).open(root.join("a")).unwrap();
+        let over = Arc::new(AtomicBool::new(false));
+        let heard = Arc::clone(&over);
+        // First the first number, then the last: never is one more than one ahead of the other.
+        let writer = std::thread::spawn(move || {
+            for n in 1_u64.. {
+                file.write_all_at(&n.to_be_bytes(), 0).unwrap();
+                file.write_all_at(&n.to_be_bytes(), last).unwrap();
+                if heard.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+        });
+        let number = |bytes: &[u8]| u64::from_be_bytes(bytes.try_into().unwrap());
+        for _ in 0..20 {
+            match source.whole().await {
+                Ok(whole) => {
+                    let (first, last) = (number(&whole[..8]), number(&whole[whole.len() - 8..]));
+                    assert!(first == last || first == last + 1, "{first} and {last}");
+                }
+                Err(error) => assert!(matches!(error, FileError::Changed), "{error}"),
+            }
+        }
+        over.store(true, Ordering::Relaxed);
+        writer.join().unwrap();
+        assert!(source.whole().await.is_ok());
     }
 
     #[tokio::test]
