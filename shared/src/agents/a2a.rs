@@ -17,7 +17,7 @@ const LONGEST_PATIENCE: Duration = Duration::from_hours(1);
 pub struct A2aConfig {
     /// Where it is, and who calls.
     pub upstream: UpstreamConfig,
-    /// How long a server that has the task may be away until the turn is given up.
+    /// How long a server that has the task, or cannot be reached, may be away until the turn is given up.
     pub patience: Duration,
 }
 

@@ -40,7 +40,14 @@ impl Scripted {
 
     /// Starts one whose script names its port.
     pub fn start_with(host: [u8; 4], script: impl FnOnce(u16) -> Vec<Reply>) -> Self {
-        let listener = TcpListener::bind(SocketAddr::from((host, 0))).expect("a free port");
+        Self::on(
+            TcpListener::bind(SocketAddr::from((host, 0))).expect("a free port"),
+            script,
+        )
+    }
+
+    /// Starts one on a port that is taken already.
+    pub fn on(listener: TcpListener, script: impl FnOnce(u16) -> Vec<Reply>) -> Self {
         let address = listener.local_addr().expect("a bound address");
         let heard = Arc::new(Mutex::new(Vec::new()));
         let script = Arc::new(script(address.port()));

@@ -34,8 +34,8 @@ use memory::Memory;
 
 /// How long a cancel may take upstream until the turn is given up.
 const CANCEL: Duration = Duration::from_secs(5);
-/// How often a message is sent at the most while it certainly has not arrived.
-const SENDS: u32 = 4;
+/// How often a server that is there, and gives no card, is asked for it at the most.
+const CARDS: u32 = 4;
 
 /// An agent cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -117,19 +117,25 @@ impl A2a {
                 Ok(outcome) => return outcome,
                 Err(trouble) => trouble,
             };
-            tracing::warn!(
-                task.id = %record.task, turn.id = %record.turn, agent.name = record.agent,
-                error = &trouble as &dyn std::error::Error, "an upstream server gives no answer"
-            );
             tries += 1;
+            let in_time = began.elapsed() < self.patience;
             let again = if follow.is_sent() {
                 // The task of an earlier attempt, on a server that is away.
-                !linked && began.elapsed() < self.patience
+                !linked && in_time
+            } else if trouble.is_unsent() {
+                // Nothing can happen twice. A server that is left alone has kept others waiting already.
+                in_time && (tries > 1 || !trouble.is_open())
             } else {
-                // Until the message is sent, nothing can happen twice.
-                tries < SENDS
+                tries < CARDS
             };
-            if !again || !trouble.may_pass() {
+            let again = again && trouble.may_pass();
+            if tries == 1 || !again {
+                tracing::warn!(
+                    task.id = %record.task, turn.id = %record.turn, agent.name = record.agent, tries, again,
+                    error = &trouble as &dyn std::error::Error, "an upstream server gives no answer"
+                );
+            }
+            if !again {
                 return self.conclude(&trouble, follow).await;
             }
             back_off(tries).await;

@@ -2,11 +2,11 @@
 
 use a2a::{Part, StreamResponse, TaskState};
 use relevo_shared::domain::record::CrashPolicy;
-use relevo_testkit::Reply;
+use relevo_testkit::{Reply, Scripted, poll};
 use serde_json::json;
 
 use crate::a2a_scene::{
-    Scene, artifact, artifact_text, body, events, fault, message, ok, reason, result, status, task,
+    Scene, artifact, artifact_text, body, card, events, fault, message, ok, reason, result, status, task,
 };
 use crate::fixture::{RunningWorker, World, answer};
 
@@ -261,20 +261,22 @@ async fn what_goes_wrong_is_said_and_the_message_is_not_sent_again() {
     for (reply, text) in [
         (
             Reply::answer("500 Internal Server Error", "", "hunter2"),
-            "answers with HTTP status 500",
+            "failed (HTTP status 500)",
         ),
         (Reply::answer("401 Unauthorized", "", ""), "refuses the credentials"),
         (
             Reply::answer("302 Found", "location: http://169.254.169.254/\r\n", ""),
             "answers with a redirect (302), which is not followed",
         ),
+        (fault(-32603, "exploded at db.internal:5432"), "failed"),
         (fault(-32602, "no such mode"), "refuses: no such mode (-32602)"),
         (raw("data: no json\n\n"), "says what is no A2A: no JSON"),
         (
             raw("data: {\"result\":{\"statusUpdate\":{\"taskId\":1}}}\n\n"),
             "says what is no A2A: nothing that A2A knows",
         ),
-        (raw(""), "says what is no A2A: nothing, before there is a task"),
+        (raw(""), "broke off its answer"),
+        (raw(": hello\n\ndata: {\"half\":"), "broke off its answer"),
         (Reply::Close(Vec::new()), "broke off its answer"),
     ] {
         let scene = Scene::new(true, vec![reply], "").await;
@@ -314,14 +316,14 @@ async fn a_card_that_is_of_no_use_ends_the_turn() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_not_there_fails_the_turn_soon_and_then_at_once() {
+async fn a_server_that_is_not_there_fails_a_turn_after_its_patience_and_the_next_one_at_once() {
     let world = World::start().await;
     let closed = std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
         .unwrap();
-    let table = format!("[a]\nkind = \"a2a\"\nurl = \"http://{closed}\"\n");
-    let settings = [("egress.breaker_failures", "4"), ("egress.breaker_pause", "1h")];
+    let table = format!("[a]\nkind = \"a2a\"\nurl = \"http://{closed}\"\npatience = \"1s\"\n");
+    let settings = [("egress.breaker_failures", "1"), ("egress.breaker_pause", "1h")];
     let worker = RunningWorker::start_with(&world.redis.url(), &settings, &table).await;
     let turn = world.ask("c-1", "hello", CrashPolicy::Restart).await;
     let stored = world.until_over(turn.task).await;
@@ -336,5 +338,34 @@ async fn a_server_that_is_not_there_fails_the_turn_soon_and_then_at_once() {
         "{}",
         answer(&stored)
     );
-    assert!(worker.metric("relevo_egress_breakers_opened_total", Some("a")) > 0.5);
+    let once = |name: &str, label: &str| (worker.metric(name, Some(label)) - 1.0).abs() < f64::EPSILON;
+    assert!(once("relevo_egress_breakers_opened_total", "a"));
+    assert!(
+        once("relevo_egress_requests_total", "breaker"),
+        "the second turn tries once"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_waits_for_a_server_that_starts() {
+    let world = World::start().await;
+    let free = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let table = format!("[a]\nkind = \"a2a\"\nurl = \"http://{free}\"\n");
+    let settings = [("egress.breaker_failures", "1"), ("egress.breaker_pause", "1h")];
+    let worker = RunningWorker::start_with(&world.redis.url(), &settings, &table).await;
+    let turn = world.ask("c-1", "hello", CrashPolicy::Fail).await;
+    poll::until("the server is missed", || async {
+        let missed = worker.metric("relevo_egress_requests_total", Some("connect"));
+        if missed > 1.5 { Ok(()) } else { Err(missed) }
+    })
+    .await;
+    let done = events(&[json!({ "task": task("TASK_STATE_COMPLETED", None, &json!([])) })]);
+    let listener = std::net::TcpListener::bind(free).unwrap();
+    let _server = Scripted::on(listener, |_port| {
+        vec![card(&format!("http://{free}/"), true), Reply::Bytes(done)]
+    });
+    assert_eq!(world.until_over(turn.task).await.state, TaskState::Completed);
 }

@@ -283,7 +283,7 @@ async fn the_next_attempt_waits_for_a_server_that_is_away() {
     let (turn, _proxy, worker) = come_to(&scene, Moment::Streaming, CrashPolicy::Restart).await;
     scene.upstream.leave();
     worker.kill();
-    let _second = scene.worker().await;
+    let second = scene.worker().await;
     // More often than the turn has attempts.
     scene.upstream.until_missed(5).await;
     scene.upstream.come_back();
@@ -293,6 +293,7 @@ async fn the_next_attempt_waits_for_a_server_that_is_away() {
         (scene.upstream.begun(), scene.upstream.count("SendStreamingMessage")),
         (1, 1)
     );
+    assert_eq!(second.log().matches("an upstream server gives no answer").count(), 1);
     // The turn that waited has shut out no other.
     let other = scene.world.ask("c-2", "go", CrashPolicy::Fail).await;
     let stored = scene.world.until_over(other.task).await;

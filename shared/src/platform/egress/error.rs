@@ -13,7 +13,7 @@ pub enum EgressError {
     #[error("the address is refused: {0}")]
     Refused(#[from] Refused),
     /// The server failed again and again: it is left alone for a while.
-    #[error("{origin} failed again and again; it is tried again in {}", print_duration(*.again))]
+    #[error("{origin} failed again and again; it is tried again in {} s", seconds(*.again))]
     Open {
         /// The server.
         origin: String,
@@ -98,8 +98,7 @@ impl EgressError {
         match self {
             Self::Refused(_) => "has an address that is refused (egress.allow, egress.deny)".to_owned(),
             Self::Open { again, .. } => {
-                let seconds = again.as_secs() + u64::from(again.subsec_nanos() > 0);
-                format!("failed again and again; it is tried again in {seconds} s")
+                format!("failed again and again; it is tried again in {} s", seconds(*again))
             }
             Self::Untrusted { .. } => "has a certificate that is not trusted (egress.ca_file)".to_owned(),
             Self::Connect { .. } => "cannot be reached".to_owned(),
@@ -142,6 +141,11 @@ impl EgressError {
             Self::Broken { origin, text }
         }
     }
+}
+
+/// Seconds, begun ones included.
+fn seconds(time: Duration) -> u64 {
+    time.as_secs() + u64::from(time.subsec_nanos() > 0)
 }
 
 /// Why a certificate is not trusted, if that is what this cause says.

@@ -386,6 +386,7 @@ async fn a_server_that_fails_again_and_again_is_left_alone() {
         matches!(error, EgressError::Open { .. }) && error.is_unsent() && error.may_pass(),
         "{error}"
     );
+    assert!(error.to_string().ends_with("; it is tried again in 3600 s"), "{error}");
     assert_eq!(server.heard().len(), 3);
     let text = encode(&[registry]).unwrap();
     for line in [

@@ -11,6 +11,8 @@ use super::card::{Dialect, Interface};
 
 /// Most values (numbers, texts, lists, objects) of an answer: each takes far more room than its text.
 const MOST_VALUES: usize = 1_000_000;
+/// The code of a JSON-RPC server that failed.
+const INTERNAL: i64 = -32603;
 
 /// What is asked.
 #[derive(Debug, Clone, Copy)]
@@ -34,8 +36,10 @@ pub(super) enum Ask<'a> {
 pub(super) enum Fault {
     /// It does not know the task.
     NotFound,
-    /// Its own error.
+    /// Its own error about what was asked.
     Refused(String),
+    /// Its own error about itself: the words are for logs.
+    Failed(String),
     /// What it says is not A2A.
     Malformed(&'static str),
 }
@@ -222,7 +226,11 @@ pub(super) fn fault(error: &Value) -> Fault {
         return Fault::NotFound;
     }
     let text = error.get("message").and_then(Value::as_str).unwrap_or("without a word");
-    Fault::Refused(format!("{text} ({code})"))
+    let words = format!("{text} ({code})");
+    if code == INTERNAL || (500..600).contains(&code) {
+        return Fault::Failed(words);
+    }
+    Fault::Refused(words)
 }
 
 /// A result of 0.3 as one of 1.0: there its member `kind` says what it is.
@@ -388,6 +396,16 @@ mod tests {
                 Dialect::Rpc,
                 r#"{"error":{"code":-32602,"message":"bad"}}"#,
                 Fault::Refused("bad (-32602)".to_owned()),
+            ),
+            (
+                Dialect::Rpc,
+                r#"{"error":{"code":-32603,"message":"db.internal"}}"#,
+                Fault::Failed("db.internal (-32603)".to_owned()),
+            ),
+            (
+                Dialect::Rest,
+                r#"{"error":{"code":500,"message":"db.internal"}}"#,
+                Fault::Failed("db.internal (500)".to_owned()),
             ),
         ] {
             assert_eq!(read(dialect, body.as_bytes(), false).unwrap_err(), fault, "{body}");

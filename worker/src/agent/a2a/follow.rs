@@ -39,6 +39,8 @@ pub(super) struct Follow<'a> {
     placed: bool,
     /// Whether the message may have arrived.
     sent: bool,
+    /// Whether a stream has ended before the task.
+    cut: bool,
 }
 
 /// What ends the turn from within.
@@ -74,6 +76,7 @@ impl<'a> Follow<'a> {
             patience,
             sent: task.is_some(),
             placed: false,
+            cut: false,
             task,
         }
     }
@@ -128,15 +131,17 @@ impl<'a> Follow<'a> {
         let events = link.open(ask).await;
         self.sent = !events.as_ref().is_err_and(Trouble::is_unsent);
         let mut events = events?;
-        loop {
-            let event = match events.next().await {
-                Ok(Some(event)) => event,
-                Ok(None) => return Ok(()),
-                Err(trouble) if trouble.may_pass() && self.task.is_some() => return Ok(()),
+        let end = loop {
+            match events.next().await {
+                Ok(Some(event)) => self.heard(&mut events, event, std::mem::take(&mut stale)).await?,
+                Ok(None) if self.task.is_none() => return Err(Trouble::broke_off(&link.interface).into()),
+                Ok(None) => break None,
+                Err(trouble) if trouble.may_pass() && self.task.is_some() => break Some(trouble),
                 Err(trouble) => return Err(trouble.into()),
-            };
-            self.heard(&mut events, event, std::mem::take(&mut stale)).await?;
-        }
+            }
+        };
+        self.cut(end.as_ref());
+        Ok(())
     }
 
     /// Looks after a task that the server has: what it is now, and its events from there on, until it ends.
@@ -146,10 +151,22 @@ impl<'a> Follow<'a> {
         };
         let mut heard = Instant::now();
         let mut pause = FIRST_LOOK;
+        let mut away = false;
         loop {
             match self.look(link, &task).await {
-                Ok(()) => heard = Instant::now(),
+                Ok(()) => {
+                    heard = Instant::now();
+                    if std::mem::take(&mut away) {
+                        tracing::info!(turn.id = %self.record.turn, agent.name = self.record.agent, "an upstream server is back");
+                    }
+                }
                 Err(Stop::Trouble(trouble)) if trouble.may_pass() && heard.elapsed() < self.patience => {
+                    if !std::mem::replace(&mut away, true) {
+                        tracing::warn!(
+                            task.id = %self.record.task, turn.id = %self.record.turn, agent.name = self.record.agent,
+                            error = &trouble as &dyn std::error::Error, "an upstream server is away: its task is waited for"
+                        );
+                    }
                     pause = pause.min(AWAY_LOOK);
                     sleep(pause).await;
                     pause *= 2;
@@ -179,7 +196,12 @@ impl<'a> Follow<'a> {
     /// begins, so its events only say that it is time to look.
     async fn subscribed(&mut self, link: &Link, task: &str, events: &mut Events) -> Step<()> {
         let mut trusted = false;
-        while let Ok(Some(event)) = events.next().await {
+        let end = loop {
+            let event = match events.next().await {
+                Ok(Some(event)) => event,
+                Ok(None) => break None,
+                Err(trouble) => break Some(trouble),
+            };
             trusted |= matches!(event, StreamResponse::Task(_));
             if trusted {
                 self.heard(events, event, false).await?;
@@ -189,8 +211,20 @@ impl<'a> Follow<'a> {
                     other => other?,
                 }
             }
-        }
+        };
+        self.cut(end.as_ref());
         Ok(())
+    }
+
+    /// Says so in the log, once, when a stream ends before the task does.
+    fn cut(&mut self, trouble: Option<&Trouble>) {
+        if self.task.is_some() && !std::mem::replace(&mut self.cut, true) {
+            tracing::info!(
+                task.id = %self.record.task, turn.id = %self.record.turn, agent.name = self.record.agent,
+                error = trouble.map(|trouble| trouble as &dyn std::error::Error),
+                "the stream of an upstream server ended before its task, which is looked after"
+            );
+        }
     }
 
     async fn look(&mut self, link: &Link, task: &str) -> Step<()> {
@@ -289,7 +323,7 @@ pub(super) async fn cancel(link: &Link, task: &str) -> Option<()> {
     let mut answer = link.ask(Ask::Cancel(task)).await;
     loop {
         match answer {
-            Ok(StreamResponse::Task(task)) if task.status.state.is_terminal() => return Some(()),
+            Ok(StreamResponse::Task(found)) if found.id == task && found.status.state.is_terminal() => return Some(()),
             Err(Trouble::Fault(Fault::NotFound)) => return Some(()),
             // It cannot be canceled, perhaps because it has ended; or it is told and has not obeyed yet.
             Ok(_) | Err(Trouble::Fault(_)) => {}

@@ -70,13 +70,28 @@ impl Trouble {
         matches!(self, Self::Egress(error) if error.is_unsent())
     }
 
+    /// A stream that ended, in whatever manner, before there was anything of a task.
+    pub(super) fn broke_off(interface: &Interface) -> Self {
+        Self::Egress(EgressError::Broken {
+            origin: interface.url.origin().ascii_serialization(),
+            text: "the stream ended before there was a task".to_owned(),
+        })
+    }
+
+    /// Whether the server is left alone for a while.
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self, Self::Egress(EgressError::Open { .. }))
+    }
+
     /// For readers of the task: what follows "the upstream server ".
     pub(super) fn public(&self) -> String {
         match self {
             Self::Egress(error) => error.public(),
             Self::Status(401 | 403) => "refuses the credentials".to_owned(),
+            Self::Status(status @ 500..) => format!("failed (HTTP status {status})"),
             Self::Status(status) => format!("answers with HTTP status {status}"),
             Self::Fault(Fault::NotFound) => "no longer knows the task".to_owned(),
+            Self::Fault(Fault::Failed(_)) => "failed".to_owned(),
             Self::Fault(Fault::Refused(text)) => format!("refuses: {text}"),
             Self::Fault(Fault::Malformed(what)) => format!("says what is no A2A: {what}"),
             Self::Card(text) => format!("has an agent card that is of no use: {text}"),
@@ -229,6 +244,7 @@ impl Link {
     fn shown(&self, fault: Fault) -> Fault {
         match fault {
             Fault::Refused(text) => Fault::Refused(self.secrets.shown(&text)),
+            Fault::Failed(text) => Fault::Failed(self.secrets.shown(&text)),
             Fault::NotFound | Fault::Malformed(_) => fault,
         }
     }

@@ -86,19 +86,7 @@ impl TurnRun {
                     CrashPolicy::Restart => self.give_back(Why::Crash).await,
                 }
             }
-            Attempt::Refused(reason, text) => {
-                let record = &self.taken.record;
-                tracing::warn!(
-                    task.id = %record.task, turn.id = %record.turn, agent.name = record.agent,
-                    reason = reason.as_str(), text, "what the agent produced is not taken"
-                );
-                let message = event::agent_message(record, "failure", &text);
-                self.end(Close {
-                    message: Some(message),
-                    ..Close::failed(reason)
-                })
-                .await
-            }
+            Attempt::Refused(reason, text) => self.not_taken(reason, &text).await,
             Attempt::OverLimit => self.cut_off(FailReason::OutputLimit).await,
             Attempt::Overdue => self.cut_off(FailReason::DeadlineExceeded).await,
             Attempt::Canceled => {
@@ -131,6 +119,21 @@ impl TurnRun {
                 self.give_back(Why::HandOver(FailReason::WorkerDrained)).await
             }
         }
+    }
+
+    /// FAILED, with the words that say why nothing more is taken.
+    async fn not_taken(&mut self, reason: FailReason, text: &str) -> &'static str {
+        let record = &self.taken.record;
+        tracing::warn!(
+            task.id = %record.task, turn.id = %record.turn, agent.name = record.agent,
+            reason = reason.as_str(), text, "what the agent produced is not taken"
+        );
+        let message = event::agent_message(record, "failure", text);
+        self.end(Close {
+            message: Some(message),
+            ..Close::failed(reason)
+        })
+        .await
     }
 
     /// FAILED, with what the agent says about how it stopped.
