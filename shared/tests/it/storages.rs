@@ -53,6 +53,9 @@ async fn reason(world: &World, record: &TurnRecord) -> String {
 
 /// Nobody but workers with this storage get the turn; they do.
 async fn only_for(world: &World, record: &TurnRecord, storage: &str) -> Running {
+    // It is there from the start: a take would set it right, and hide it.
+    let queue = world.probe.field(&world.store.keys().turn(record.turn), "q").unwrap();
+    assert!(queue.starts_with(&format!("turns:default@{storage}")), "{queue}");
     assert!(world.take_for("default", ONLY, 5).await.is_empty());
     assert!(world.take_for("default@another", ONLY, 5).await.is_empty());
     world.again_on(record, storage).await
