@@ -7,10 +7,12 @@ use std::time::Duration;
 use a2a::{Message, Part};
 use relevo_shared::domain::reason::FailReason;
 use relevo_shared::domain::record::TurnRecord;
+use relevo_shared::store::Taken;
 use tokio::time::Instant;
 
 use super::super::sink::{Enclosed, Output};
-use super::super::stow::{self, Errand, StowError};
+use super::super::stow::{self, Errand, StowError, Stowed};
+use super::super::take::Worker;
 use super::{Attempt, TurnRun, ended_by, unwritten};
 
 /// How long a note is tried of what a worker that has lost its lease may have written.
@@ -39,21 +41,14 @@ impl TurnRun {
         let Some(artifacts) = &worker.artifacts else {
             return Ok(false);
         };
-        let taken = |part: &&mut Part| artifacts.takes(part, self.draft.fits_nowhere(part));
-        let parts: Vec<&mut Part> = parts.iter_mut().filter(taken).collect();
+        let large = |part: &&mut Part| artifacts.takes(part, self.draft.fits_nowhere(part));
+        let parts: Vec<&mut Part> = parts.iter_mut().filter(large).collect();
         if parts.is_empty() {
             return Ok(false);
         }
-        let record = Arc::clone(&self.taken);
+        let taken = Arc::clone(&self.taken);
         let mut stowed = std::mem::take(&mut self.stowed);
-        let mut errand = Errand {
-            store: &worker.store,
-            record: &record.record,
-            epoch: record.epoch,
-            stowed: &mut stowed,
-            tasks: &worker.tasks,
-            metrics: &worker.metrics,
-        };
+        let mut errand = errand(&worker, &taken, &mut stowed);
         let work = Box::pin(async {
             for part in parts {
                 artifacts.stow(&mut errand, part).await?;
@@ -71,21 +66,14 @@ impl TurnRun {
             return Ok(());
         };
         let worker = Arc::clone(&self.worker);
-        let record = Arc::clone(&self.taken);
+        let taken = Arc::clone(&self.taken);
         let (most, mut left) = (self.draft.most_raw(), self.draft.left());
         let mut stowed = std::mem::take(&mut self.stowed);
-        let mut errand = Errand {
-            store: &worker.store,
-            record: &record.record,
-            epoch: record.epoch,
-            stowed: &mut stowed,
-            tasks: &worker.tasks,
-            metrics: &worker.metrics,
-        };
+        let mut errand = errand(&worker, &taken, &mut stowed);
         let work = Box::pin(async {
             for file in files {
                 let Some(part) = parts.get_mut(file.part) else { continue };
-                let not_taken = |error: &StowError| log_not_taken(&record.record, file, error);
+                let not_taken = |error: &StowError| log_not_taken(&taken.record, file, error);
                 if let Some(artifacts) = &worker.artifacts {
                     let stowed = artifacts.stow_file(&mut errand, part, file).await;
                     stowed.inspect_err(not_taken)?;
@@ -148,6 +136,18 @@ impl TurnRun {
                 }
             }
         }
+    }
+}
+
+/// On the way to the store for a turn.
+fn errand<'a>(worker: &'a Worker, taken: &'a Taken, stowed: &'a mut Stowed) -> Errand<'a> {
+    Errand {
+        store: &worker.store,
+        record: &taken.record,
+        epoch: taken.epoch,
+        stowed,
+        tasks: &worker.tasks,
+        metrics: &worker.metrics,
     }
 }
 
