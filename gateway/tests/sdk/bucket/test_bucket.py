@@ -2,11 +2,7 @@
 
 import hashlib
 import json
-import os
-import socket
-import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -14,8 +10,8 @@ from pathlib import Path
 import boto3
 import pytest
 from botocore.config import Config
+from cluster import Processes, accepts, free_port, until
 
-BIN = Path(os.environ["SDK_BIN"])
 # More than a piece of an upload, and not a multiple of one.
 WHOLE, PIECES = 200_001, 20_000_003
 
@@ -33,33 +29,22 @@ for line in sys.stdin:
 """
 
 
-def until(what, condition):
-    deadline = time.monotonic() + 60
-    while not (found := condition()):
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
-    return found
-
-
-def free_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
-
-
-def accepts(port):
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-class Cluster:
+class Cluster(Processes):
     """A bucket, a gateway and a worker."""
 
     def __init__(self, folder):
-        self.folder, self.running = folder, []
         bucket, listen = free_port(), free_port()
-        server = Path(sys.executable).parent / "moto_server"
-        self.start(sys.executable, server, "-H", "127.0.0.1", "-p", bucket)
+        (folder / "agent.py").write_text(AGENT.format(whole=WHOLE, pieces=PIECES))
+        (folder / "work").mkdir()
+        super().__init__(
+            folder,
+            f'[artifacts]\nstore = "s3://bucket/relevo"\ns3_endpoint = "http://127.0.0.1:{bucket}"\ns3_allow_http = true\n'
+            's3_region = "us-east-1"\ns3_access_key_id = "key"\ns3_secret_access_key = "secretsecret"\n'
+            f'[gateway]\npublic_url = "http://127.0.0.1:{listen}"\n'
+            '[retention]\ntask = "5s"\njournal = "5s"\nidempotency = "5s"\n'
+            f'[agents.files]\nkind = "process"\ncommand = ["{sys.executable}", "{folder}/agent.py"]\ncwd = "{folder}/work"\n',
+        )
+        self.start(sys.executable, Path(sys.executable).parent / "moto_server", "-H", "127.0.0.1", "-p", bucket)
         until("moto", lambda: accepts(bucket))
         self.s3 = boto3.client(
             "s3",
@@ -70,45 +55,15 @@ class Cluster:
             config=Config(s3={"addressing_style": "path"}),
         )
         self.s3.create_bucket(Bucket="bucket")
-        (folder / "agent.py").write_text(AGENT.format(whole=WHOLE, pieces=PIECES))
-        (folder / "work").mkdir()
-        config = folder / "relevo.toml"
-        config.write_text(
-            f'[artifacts]\nstore = "s3://bucket/relevo"\ns3_endpoint = "http://127.0.0.1:{bucket}"\ns3_allow_http = true\n'
-            's3_region = "us-east-1"\ns3_access_key_id = "key"\ns3_secret_access_key = "secretsecret"\n'
-            f'[gateway]\npublic_url = "http://127.0.0.1:{listen}"\n'
-            '[retention]\ntask = "5s"\njournal = "5s"\nidempotency = "5s"\n'
-            f'[agents.files]\nkind = "process"\ncommand = ["{sys.executable}", "{folder}/agent.py"]\ncwd = "{folder}/work"\n'
-        )
-        redis = folder / "redis.sock"
-        self.start("redis-server", "--port", "0", "--unixsocket", redis, "--save", "", "--dir", folder)
-        until("redis", redis.exists)
-        self.more = ("--redis", f"redis+unix://{redis}", "--config", config, "--admin-listen", "127.0.0.1:0")
         self.member("gateway", "--listen", f"127.0.0.1:{listen}")
         self.member("worker")
         self.url = f"http://127.0.0.1:{listen}"
-
-    def start(self, *command):
-        log = (self.folder / "log").open("ab")
-        # Gone with this process, however that ends.
-        words = ["setpriv", "--pdeathsig", "KILL", "--", *(str(word) for word in command)]
-        self.running.append(subprocess.Popen(words, stdout=log, stderr=log))
-
-    def member(self, name, *more):
-        ready = self.folder / f"{name}.ready"
-        self.start(BIN / f"relevo-{name}", *self.more, "--ready-file", ready, *more)
-        until(name, ready.exists)
 
     def objects(self):
         return {found["Key"].rsplit("/", 1)[1]: found["Size"] for found in self.s3.list_objects_v2(Bucket="bucket").get("Contents", [])}
 
     def uploads(self):
         return self.s3.list_multipart_uploads(Bucket="bucket").get("Uploads", [])
-
-    def stop(self):
-        for process in self.running:
-            process.kill()
-            process.wait()
 
 
 @pytest.fixture

@@ -3,16 +3,13 @@
 import json
 import os
 import signal
-import socket
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import httpx
 import pytest
+from cluster import Processes, accepts, free_port, until
 
-BIN = Path(os.environ["SDK_BIN"])
 HERE = Path(__file__).parent
 TURN = "urn:relevo:a2a:turn:v1"
 # The servers, as they are started.
@@ -23,57 +20,21 @@ SERVERS = {
 }
 
 
-def until(what, condition):
-    deadline = time.monotonic() + 60
-    while True:
-        found = condition()
-        if found:
-            return found
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
-
-
-def accepts(port):
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-class Cluster:
+class Cluster(Processes):
     """A gateway and workers whose agent is a server of the SDK."""
 
     def __init__(self, folder, kind, policy="restart"):
-        self.folder, self.kind, self.running = folder, kind, []
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        config = folder / "relevo.toml"
-        config.write_text(
+        self.kind, self.port = kind, free_port()
+        super().__init__(
+            folder,
             f'[agents.sdk]\nkind = "a2a"\nurl = "http://127.0.0.1:{self.port}"\npolicy = "{policy}"\n'
-            '[egress]\nbreaker_failures = 100\n[lease]\nttl = "2s"\n'
+            '[egress]\nbreaker_failures = 100\n[lease]\nttl = "2s"\n',
         )
-        redis = folder / "redis.sock"
-        self.start("redis-server", "--port", "0", "--unixsocket", redis, "--save", "", "--dir", folder)
-        until("redis", redis.exists)
         self.serve()
-        self.more = ("--redis", f"redis+unix://{redis}", "--config", config, "--admin-listen", "127.0.0.1:0")
         ready, _ = self.member("gateway", "--listen", "127.0.0.1:0")
         self.worker = self.member("worker")[1]
         listen = json.loads(ready.read_text())["listen"]
         self.http = httpx.Client(base_url=f"http://{listen}", headers={"A2A-Version": "1.0"}, timeout=60)
-
-    def start(self, *command):
-        log = (self.folder / "log").open("ab")
-        # Gone with this process, however that ends.
-        words = ["setpriv", "--pdeathsig", "KILL", "--", *(str(word) for word in command)]
-        process = subprocess.Popen(words, stdout=log, stderr=log)
-        self.running.append(process)
-        return process
-
-    def member(self, name, *more):
-        ready = self.folder / f"{name}-{len(self.running)}.ready"
-        process = self.start(BIN / f"relevo-{name}", *self.more, "--ready-file", ready, *more)
-        until(name, ready.exists)
-        return ready, process
 
     def serve(self):
         words = [str(word).format(port=self.port, folder=self.folder) for word in SERVERS[self.kind]]
@@ -95,11 +56,6 @@ class Cluster:
 
     def task(self, id):
         return self.http.get(f"/tasks/{id}").json()
-
-    def stop(self):
-        for process in self.running:
-            process.kill()
-            process.wait()
 
 
 @pytest.fixture(params=SERVERS)
