@@ -12,7 +12,7 @@
 
 pub(crate) mod link;
 mod run;
-mod tree;
+pub(crate) mod tree;
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;

@@ -10,6 +10,7 @@ mod keep;
 mod lines;
 mod stderr;
 mod talk;
+mod uproot;
 mod wire;
 
 use std::path::{Path, PathBuf};

@@ -51,26 +51,31 @@ fn stat(pid: i32) -> Option<(i32, bool)> {
 
 /// Sends a signal to everything below this process; returns how many there were.
 pub(super) fn signal(signal: Signal) -> usize {
-    let mine = descendants(getpid());
-    for pid in &mine {
-        // ORDER: the handle first, then the look whether its number still is one of ours: a number may be given away in between.
+    signal_below(getpid(), signal)
+}
+
+/// The same below another, which must not have been reaped.
+pub(crate) fn signal_below(root: Pid, signal: Signal) -> usize {
+    let found = descendants(root);
+    for pid in &found {
+        // ORDER: the handle first, then the look whether its number still is one of them: a number may be given away in between.
         match pidfd_open(*pid, PidfdFlags::empty()) {
-            Ok(handle) if is_below(*pid) => {
+            Ok(handle) if is_below(root, *pid) => {
                 let _ = pidfd_send_signal(handle, signal);
             }
             // Sandboxes that forbid handles.
-            Err(Errno::NOSYS | Errno::PERM) if is_below(*pid) => {
+            Err(Errno::NOSYS | Errno::PERM) if is_below(root, *pid) => {
                 let _ = kill_process(*pid, signal);
             }
             Ok(_) | Err(_) => {}
         }
     }
-    mine.len()
+    found.len()
 }
 
-/// Whether a process has this one among its ancestors.
-fn is_below(pid: Pid) -> bool {
-    let root = getpid().as_raw_nonzero().get();
+/// Whether a process has `root` among its ancestors.
+fn is_below(root: Pid, pid: Pid) -> bool {
+    let root = root.as_raw_nonzero().get();
     let mut at = pid.as_raw_nonzero().get();
     while let Some((parent, _)) = stat(at) {
         if parent == root {
@@ -133,10 +138,11 @@ mod tests {
         let pid = Pid::from_child(&shell);
         let below = descendants(pid);
         assert_eq!(below.len(), 1);
-        assert!(descendants(getpid()).contains(&pid) && is_below(pid) && is_below(below[0]));
-        kill_process(below[0], Signal::KILL).unwrap();
+        assert!(descendants(getpid()).contains(&pid));
+        assert!(is_below(getpid(), pid) && is_below(getpid(), below[0]) && !is_below(below[0], pid));
+        assert_eq!(signal_below(pid, Signal::KILL), 1);
         shell.wait().unwrap();
         assert!(!descendants(getpid()).contains(&pid));
-        assert!(!is_below(Pid::INIT));
+        assert!(!is_below(getpid(), Pid::INIT));
     }
 }

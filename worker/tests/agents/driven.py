@@ -82,6 +82,8 @@ def do(word, value):
         os.kill(os.getpid(), signal.SIGKILL)
     elif word == "keeper":
         os.kill(os.getppid(), signal.SIGKILL)
+    elif word == "freeze":
+        os.kill(os.getppid(), signal.SIGSTOP)
     elif word == "cancel":
         line = json.loads(sys.stdin.readline())
         with open(value, "w") as file:

@@ -96,6 +96,28 @@ async fn an_agent_that_ignores_cancel_and_sigterm_is_killed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_stops_its_supervisor_is_killed_with_it() {
+    let (world, mark) = (World::start().await, Mark::new());
+    let table = mark.driven("kill_grace = \"300ms\"\nkeep = \"1s\"");
+    let _worker = RunningWorker::start_with(&world.redis.url(), &[], &table).await;
+    let words = "deaf=1 tree freeze=1 say=x hold=60";
+    let turn = world.ask("c-1", words, CrashPolicy::Fail).await;
+    world.until_entries(turn.task, 3).await;
+    cancel(&world, &turn).await;
+    let stored = world.until_over(turn.task).await;
+    assert_eq!(
+        (stored.state, mark.living()),
+        (TaskState::Canceled, Vec::<String>::new())
+    );
+    // One that waits for its next turn goes with its time all the same.
+    let turn = world
+        .ask("c-2", "deaf=1 tree freeze=1 end=completed", CrashPolicy::Fail)
+        .await;
+    assert_eq!(world.until_over(turn.task).await.state, TaskState::Completed);
+    mark.until_gone().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_turn_is_over_only_when_what_its_agent_left_behind_is_gone() {
     let (world, mark) = (World::start().await, Mark::new());
     let table = mark.driven("kill_grace = \"300ms\"");

@@ -1,6 +1,7 @@
 //! One process under its supervisor: started, spoken to, watched, and surely ended.
 //!
-//! [`Child::end`] ends it and waits until nothing of it is left; dropping it kills it without waiting.
+//! [`Child::end`] ends it and waits until nothing of it is left; dropping it kills it without waiting. A supervisor that does not
+//! do it in time is no excuse: its tree is uprooted.
 
 use std::collections::VecDeque;
 use std::io;
@@ -22,6 +23,7 @@ use tokio::sync::oneshot;
 use super::env;
 use super::lines::Lines;
 use super::stderr::{Log, pump};
+use super::uproot::uproot;
 use crate::agent::Turn;
 use crate::runner::leases::Guard;
 use crate::supervise::link::{Deadline, Exit, Link, Say, pair};
@@ -31,6 +33,8 @@ use crate::supervise::{RUN, SUBCOMMAND};
 const READ_AHEAD: usize = 16 << 10;
 /// How long the end of a tree may take beyond its grace: reaping, and a machine that is busy.
 pub(super) const SLACK: Duration = Duration::from_secs(1);
+/// The same of a tree that is killed at once, because its lease is as good as over.
+const PROMPT: Duration = Duration::from_millis(250);
 /// The end of a process that obeyed the word to stop.
 pub(super) const SIGTERM: Exit = Exit::Signal(Signal::TERM.as_raw());
 
@@ -102,22 +106,37 @@ pub(super) struct Child {
     pub(super) lines: Lines<BufReader<ChildStdout>>,
     pub(super) fate: Fate,
     pid: Option<Pid>,
-    /// Whether it was told to stop, and nobody waits for it.
-    told: bool,
+    /// Within which time it was told to end by itself, if it was.
+    told: Option<Duration>,
     log: Arc<Mutex<Log>>,
     _pump: AbortOnDrop<()>,
     pumped: oneshot::Receiver<()>,
-    /// The supervisor. Not killed with this value: it has a tree to end. The runtime reaps it.
-    _supervisor: tokio::process::Child,
+    /// The supervisor. Not killed with this value: it has a tree to end.
+    supervisor: Option<tokio::process::Child>,
+    tasks: Tasks,
 }
 
 impl Drop for Child {
     fn drop(&mut self) {
         // Whoever had no time to end it in order goes on as if it were gone: so it is killed at once.
-        if !self.fate.gone && !self.told {
+        let limit = self.told.map_or(PROMPT, |within| within + SLACK);
+        if !self.fate.gone && self.told.is_none() {
             self.stop(Duration::ZERO);
         }
         self.link.close();
+        let Some(mut supervisor) = self.supervisor.take().filter(|_| !self.fate.gone) else {
+            return;
+        };
+        if tokio::runtime::Handle::try_current().is_err() {
+            return;
+        }
+        // A supervisor that was stopped hears nothing.
+        let see_to_it = async move {
+            if tokio::time::timeout(limit, supervisor.wait()).await.is_err() {
+                uproot(&mut supervisor).await;
+            }
+        };
+        drop(tasks::spawn(&self.tasks, "agent end", Kind::BestEffort, see_to_it));
     }
 }
 
@@ -172,11 +191,12 @@ pub(super) fn start(
         lines: Lines::new(BufReader::with_capacity(READ_AHEAD, stdout), config.max_line.as_len()),
         fate: Fate::default(),
         pid: None,
-        told: false,
+        told: None,
         log,
         _pump: tasks::background(tasks, "agent stderr", Kind::BestEffort, reading),
         pumped,
-        _supervisor: child,
+        supervisor: Some(child),
+        tasks: tasks.clone(),
     })
 }
 
@@ -227,10 +247,10 @@ impl Child {
         }
     }
 
-    /// Lets it end by itself: SIGTERM now, SIGKILL after this. Nobody waits for it.
+    /// Lets it end by itself: SIGTERM now, SIGKILL after this. No turn waits for it.
     pub(super) fn dismiss(mut self, within: Duration) {
         self.stop(within);
-        self.told = true;
+        self.told = Some(within);
     }
 
     /// Whether it lives and has said nothing since its last turn. The system is asked, not the reactor, which may not have
@@ -249,11 +269,21 @@ impl Child {
         format!("{exit}stderr: {}", self.log().tail())
     }
 
-    /// Ends it and waits until its tree is gone. What it still says is dropped.
+    /// Ends it and waits until its tree is gone, by force if its supervisor does not. What it still says is dropped.
     pub(super) async fn end(&mut self, within: Duration) {
         self.stop(within);
         self.input.close();
-        self.until_gone(within + SLACK).await;
+        if !self.until_gone(within + SLACK).await {
+            self.uproot().await;
+        }
+    }
+
+    /// Ends its tree by force, which its supervisor did not do in time. Cancel-safe.
+    pub(super) async fn uproot(&mut self) {
+        if let Some(supervisor) = &mut self.supervisor {
+            uproot(supervisor).await;
+        }
+        self.fate.gone = true;
     }
 
     /// Waits for the end of its tree, for at most this long; says whether it came. What it still says is dropped.

@@ -8,7 +8,7 @@ use a2a::Message;
 use relevo_shared::domain::record::TurnRecord;
 use tokio::time::{Instant, sleep_until};
 
-use super::child::Child;
+use super::child::{Child, SLACK};
 use super::lines::Line;
 use super::wire::{self, Named, Said};
 use crate::agent::{CancelToken, Enclosed, EventSink, SinkClosed, StopReason};
@@ -36,6 +36,8 @@ struct Stopping {
     reason: StopReason,
     /// When it is told by a signal; `None` once it was.
     term_at: Option<Instant>,
+    /// When it is ended by force: its supervisor should have done so.
+    gone_at: Instant,
 }
 
 /// One turn's conversation.
@@ -66,6 +68,7 @@ impl Talk<'_> {
         loop {
             let child = &mut *self.child;
             let term_at = stopping.as_ref().and_then(|stopping| stopping.term_at);
+            let gone_at = stopping.as_ref().map(|stopping| stopping.gone_at);
             // Every branch is cancel-safe: what has been read or written is kept in the child.
             tokio::select! {
                 biased;
@@ -78,6 +81,9 @@ impl Talk<'_> {
                         stopping.term_at = None;
                     }
                 }
+                () = sleep_until(gone_at.unwrap_or_else(Instant::now)), if gone_at.is_some() && !child.fate.gone => {
+                    child.uproot().await;
+                }
                 heard = child.link.hear(), if !child.fate.gone => child.note(heard.map(|(what, _)| what)),
                 () = child.input.write(), if child.input.is_waiting() => {}
                 line = child.lines.next() => {
@@ -85,7 +91,7 @@ impl Talk<'_> {
                     if let Some(verdict) = over {
                         return match (stopping, verdict) {
                             (None, verdict) => verdict,
-                            (Some(Stopping { reason, term_at }), verdict) => {
+                            (Some(Stopping { reason, term_at, .. }), verdict) => {
                                 let answered = term_at.is_some() && matches!(verdict, Verdict::Ended(_));
                                 Verdict::Stopped { reason, answered }
                             }
@@ -105,7 +111,12 @@ impl Talk<'_> {
         } else {
             Some(Instant::now() + self.grace / 2)
         };
-        Stopping { reason, term_at }
+        let gone_at = Instant::now() + self.grace + SLACK;
+        Stopping {
+            reason,
+            term_at,
+            gone_at,
+        }
     }
 
     async fn line(&mut self, line: Option<Line>, stopping: bool) -> Option<Verdict> {
