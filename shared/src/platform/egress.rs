@@ -19,7 +19,7 @@ mod upstreams;
 
 pub use address::{Kind, kind};
 pub use answer::Answer;
-pub use breaker::{Breaker, BreakerSettings, Ticket};
+pub use breaker::{Breaker, BreakerSettings, Ticket, Weight};
 pub use client::{Call, Client, Egress, SetupError};
 pub(crate) use credentials::header_name;
 pub use credentials::{Credentials, CredentialsError};

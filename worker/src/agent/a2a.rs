@@ -161,7 +161,7 @@ impl A2a {
     async fn conclude(&self, trouble: &Trouble, follow: &Follow<'_>) -> Outcome {
         let record = follow.record();
         let text = format!("the upstream server {}", trouble.public());
-        let unknown = matches!(trouble, Trouble::Fault(dialect::Fault::NotFound));
+        let unknown = matches!(trouble, Trouble::Fault(dialect::Fault::NotFound(_)));
         // Another attempt asks again: it goes on with the task if there is one, else it sends the message again, with the same id.
         if follow.is_sent() && (unknown || trouble.may_pass()) && record.policy == CrashPolicy::Restart {
             return Outcome::Crashed(text);

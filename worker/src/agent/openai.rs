@@ -156,7 +156,7 @@ impl OpenAi {
         loop {
             let mut voice = Voice::new(sink);
             let counted = Counted::new(&self.metrics, &self.name);
-            let trouble = match self.once(turn, body, &mut voice).await {
+            let trouble = match self.once(turn, body, waits.began(), &mut voice).await {
                 Ok(finished) => {
                     counted.end(finished.label);
                     let spoken = voice.spoke();
@@ -187,10 +187,16 @@ impl OpenAi {
         }
     }
 
-    /// One request and its answer.
-    async fn once(&self, turn: &Turn, body: &[u8], voice: &mut Voice<'_>) -> Result<Finished, Unanswered> {
+    /// One request and its answer. `repeat`: the turn has asked before.
+    async fn once(
+        &self,
+        turn: &Turn,
+        body: &[u8],
+        repeat: bool,
+        voice: &mut Voice<'_>,
+    ) -> Result<Finished, Unanswered> {
         let began = Instant::now();
-        let sent = self.client.send(self.call(turn, body)).await;
+        let sent = self.client.send(self.call(turn, body).repeat(repeat)).await;
         let mut answer = sent.map_err(|error| reply::trouble(&self.name, &error))?;
         let reading = reply::Reading {
             agent: &self.name,

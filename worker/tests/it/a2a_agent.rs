@@ -6,7 +6,7 @@ use relevo_testkit::{Reply, Scripted, poll};
 use serde_json::json;
 
 use crate::a2a_scene::{
-    Scene, artifact, artifact_text, body, card, events, fault, message, ok, reason, result, status, task,
+    HERE, Scene, artifact, artifact_text, body, card, events, fault, message, ok, reason, result, status, task,
 };
 use crate::fixture::{RunningWorker, World, answer};
 
@@ -270,6 +270,29 @@ async fn what_goes_wrong_is_said_and_the_message_is_not_sent_again() {
         ),
         (fault(-32603, "exploded at db.internal:5432"), "failed"),
         (fault(-32602, "no such mode"), "refuses: no such mode (-32602)"),
+        // It was asked for no task.
+        (
+            fault(-32001, "agent hunter2 not found"),
+            "refuses: agent *** not found (-32001)",
+        ),
+        (
+            Reply::answer(
+                "404 Not Found",
+                "content-type: application/json\r\n",
+                "{\"error\":{\"code\":404,\"message\":\"no such tenant\"}}",
+            ),
+            "refuses: no such tenant (404)",
+        ),
+        (
+            Reply::Close(
+                [
+                    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n".as_slice(),
+                    b"data: {\"error\":{\"code\":-32001,\"message\":\"who?\"}}\n\n",
+                ]
+                .concat(),
+            ),
+            "refuses: who? (-32001)",
+        ),
         (raw("data: no json\n\n"), "says what is no A2A: no JSON"),
         (
             raw("data: {\"result\":{\"statusUpdate\":{\"taskId\":1}}}\n\n"),
@@ -279,8 +302,14 @@ async fn what_goes_wrong_is_said_and_the_message_is_not_sent_again() {
         (raw(": hello\n\ndata: {\"half\":"), "broke off its answer"),
         (Reply::Close(Vec::new()), "broke off its answer"),
     ] {
+        // What was refused is not tried again by another attempt either.
+        let policy = if text.starts_with("refuses:") {
+            CrashPolicy::Restart
+        } else {
+            CrashPolicy::Fail
+        };
         let scene = Scene::new(true, vec![reply], "").await;
-        let (_, stored) = scene.ends("hello", CrashPolicy::Fail).await;
+        let (_, stored) = scene.ends("hello", policy).await;
         assert_eq!(
             (stored.state.clone(), reason(&stored)),
             (TaskState::Failed, json!("agent_error")),
@@ -344,6 +373,31 @@ async fn a_server_that_is_not_there_fails_a_turn_after_its_patience_and_the_next
         once("relevo_egress_requests_total", "breaker"),
         "the second turn tries once"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_gives_nothing_but_its_card_is_left_alone() {
+    let world = World::start().await;
+    let interface =
+        json!([{ "url": "http://localhost:PORT/", "protocolBinding": "JSONRPC", "protocolVersion": "1.0" }]);
+    let server = Scripted::start_with(HERE, |port| {
+        let card = json!({ "supportedInterfaces": interface })
+            .to_string()
+            .replace("PORT", &port.to_string());
+        let head = "content-type: application/json\r\ncache-control: no-store\r\n";
+        let card = || Reply::answer("200 OK", head, &card);
+        let broken = || Reply::answer("500 Internal Server Error", "", "");
+        vec![card(), broken(), card(), broken()]
+    });
+    let table = format!("[a]\nkind = \"a2a\"\nurl = {:?}\n", server.url("/"));
+    let settings = [("egress.breaker_failures", "2"), ("egress.breaker_pause", "1h")];
+    let _worker = RunningWorker::start_with(&world.redis.url(), &settings, &table).await;
+    for text in ["failed (HTTP", "failed (HTTP", "failed again and again"] {
+        let turn = world.ask("c-1", "hello", CrashPolicy::Fail).await;
+        let words = answer(&world.until_over(turn.task).await);
+        assert!(words.starts_with(&format!("the upstream server {text}")), "{words}");
+    }
+    assert_eq!(server.heard().len(), 4);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -152,6 +152,21 @@ async fn events_that_say_nothing_take_no_room() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn credentials_that_an_answer_quotes_are_struck_out() {
+    let quoted = "you sent sk-0123456789abcdef";
+    let piece = artifact(quoted, false);
+    let done = status("TASK_STATE_COMPLETED", Some(message("m", quoted)));
+    let more = "headers = { x-key = \"sk-0123456789abcdef\" }";
+    let scene = Scene::new(true, vec![Reply::Close(events(&[piece, done]))], more).await;
+    let (_, stored) = scene.ends("hello", CrashPolicy::Fail).await;
+    assert_eq!(
+        (answer(&stored).as_str(), artifact_text(&stored).as_str()),
+        ("you sent ***", "you sent ***")
+    );
+    assert!(scene.server.heard()[1].contains("sk-0123456789abcdef"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn credentials_stay_with_the_origin_of_the_url() {
     let other = Scripted::start([127, 0, 0, 2], vec![result(&json!({ "message": message("m", "hi") }))]);
     let interface = json!([{ "url": other.url("/"), "protocolBinding": "JSONRPC", "protocolVersion": "1.0" }]);

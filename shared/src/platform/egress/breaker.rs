@@ -6,6 +6,9 @@
 //!
 //! A repeat, a further call of somebody who goes on asking, is no further failure: one who is impatient does not shut out all
 //! others. It may be a probe before the pause is over, which does not become longer by that.
+//!
+//! A call aside asks for what a server may well give that fails at all else, such as its card: its success ends no row of failures, and a
+//! probe that is one leaves the breaker one failure away from opening again.
 
 use std::time::Duration;
 
@@ -34,11 +37,20 @@ enum State {
     },
 }
 
+/// What a call says about the server by its result.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Weight {
+    /// Its caller has asked before.
+    pub repeat: bool,
+    /// Its success says little.
+    pub aside: bool,
+}
+
 /// A call that was let out. Its result is told with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ticket {
     generation: u64,
-    repeat: bool,
+    weight: Weight,
 }
 
 /// The breaker of one server.
@@ -64,10 +76,10 @@ impl Breaker {
     ///
     /// # Errors
     /// It is open: how long until a call may go out.
-    pub fn admit(&mut self, now: Instant, repeat: bool) -> Result<Ticket, Duration> {
+    pub fn admit(&mut self, now: Instant, weight: Weight) -> Result<Ticket, Duration> {
         match self.state {
             State::Closed { .. } => {}
-            State::Open { until } if now < until && !repeat => return Err(until - now),
+            State::Open { until } if now < until && !weight.repeat => return Err(until - now),
             State::Open { until } => {
                 self.generation += 1;
                 self.state = State::HalfOpen { until };
@@ -78,20 +90,27 @@ impl Breaker {
         }
         Ok(Ticket {
             generation: self.generation,
-            repeat,
+            weight,
         })
     }
 
     /// The server answers the call; whether the answer comes to its end is not known yet.
     pub fn answered(&mut self, ticket: Ticket) {
         if self.is_of_now(ticket) && self.is_open() {
-            self.state = State::Closed { failures: 0 };
+            let failures = if ticket.weight.aside {
+                self.settings.failures.saturating_sub(1)
+            } else {
+                0
+            };
+            self.state = State::Closed { failures };
         }
     }
 
     /// The whole answer is there.
     pub fn succeeded(&mut self, ticket: Ticket) {
-        if self.is_of_now(ticket) {
+        if ticket.weight.aside {
+            self.answered(ticket);
+        } else if self.is_of_now(ticket) {
             self.state = State::Closed { failures: 0 };
         }
     }
@@ -102,7 +121,7 @@ impl Breaker {
             return;
         }
         match self.state {
-            State::Closed { .. } if ticket.repeat => {}
+            State::Closed { .. } if ticket.weight.repeat => {}
             State::Closed { failures } if failures + 1 < self.settings.failures => {
                 self.state = State::Closed { failures: failures + 1 };
             }
@@ -148,6 +167,12 @@ mod tests {
     use super::*;
 
     const PAUSE: Duration = Duration::from_secs(10);
+    const PLAIN: Weight = Weight {
+        repeat: false,
+        aside: false,
+    };
+    const REPEAT: Weight = Weight { repeat: true, ..PLAIN };
+    const ASIDE: Weight = Weight { aside: true, ..PLAIN };
 
     fn breaker() -> Breaker {
         Breaker::new(BreakerSettings {
@@ -159,7 +184,7 @@ mod tests {
     fn open(now: Instant) -> Breaker {
         let mut breaker = breaker();
         for _ in 0..3 {
-            let ticket = breaker.admit(now, false).unwrap();
+            let ticket = breaker.admit(now, PLAIN).unwrap();
             breaker.failed(ticket, now);
         }
         assert!(breaker.is_open());
@@ -171,7 +196,7 @@ mod tests {
         let now = Instant::now();
         let mut breaker = breaker();
         for failed in [true, true, false, true, true] {
-            let ticket = breaker.admit(now, false).unwrap();
+            let ticket = breaker.admit(now, PLAIN).unwrap();
             if failed {
                 breaker.failed(ticket, now);
             } else {
@@ -180,11 +205,11 @@ mod tests {
             }
             assert!(!breaker.is_open());
         }
-        let ticket = breaker.admit(now, false).unwrap();
+        let ticket = breaker.admit(now, PLAIN).unwrap();
         breaker.failed(ticket, now);
-        assert_eq!(breaker.admit(now, false), Err(PAUSE));
+        assert_eq!(breaker.admit(now, PLAIN), Err(PAUSE));
         assert_eq!(
-            breaker.admit(now + Duration::from_secs(4), false),
+            breaker.admit(now + Duration::from_secs(4), PLAIN),
             Err(Duration::from_secs(6))
         );
     }
@@ -194,7 +219,7 @@ mod tests {
         let now = Instant::now();
         let mut breaker = breaker();
         for _ in 0..3 {
-            let ticket = breaker.admit(now, false).unwrap();
+            let ticket = breaker.admit(now, PLAIN).unwrap();
             breaker.answered(ticket);
             breaker.failed(ticket, now);
         }
@@ -206,14 +231,14 @@ mod tests {
         let now = Instant::now();
         let mut breaker = open(now);
         let later = now + PAUSE;
-        let probe = breaker.admit(later, false).unwrap();
-        assert!(breaker.admit(later, false).is_err(), "one probe");
+        let probe = breaker.admit(later, PLAIN).unwrap();
+        assert!(breaker.admit(later, PLAIN).is_err(), "one probe");
         breaker.failed(probe, later);
-        assert_eq!(breaker.admit(later, false), Err(PAUSE), "the pause begins anew");
-        let probe = breaker.admit(later + PAUSE, false).unwrap();
+        assert_eq!(breaker.admit(later, PLAIN), Err(PAUSE), "the pause begins anew");
+        let probe = breaker.admit(later + PAUSE, PLAIN).unwrap();
         breaker.answered(probe);
         assert!(!breaker.is_open());
-        assert!(breaker.admit(later + PAUSE, false).is_ok());
+        assert!(breaker.admit(later + PAUSE, PLAIN).is_ok());
         // The probe's own end counts like any other's.
         breaker.failed(probe, later + PAUSE);
         assert!(!breaker.is_open() && !breaker.is_fresh());
@@ -224,12 +249,50 @@ mod tests {
         let now = Instant::now();
         let mut breaker = breaker();
         for repeat in [false, true, true, true, false, true] {
-            let ticket = breaker.admit(now, repeat).unwrap();
+            let ticket = breaker.admit(now, Weight { repeat, ..PLAIN }).unwrap();
             breaker.failed(ticket, now);
         }
         assert!(!breaker.is_open(), "two have failed");
-        let ticket = breaker.admit(now, false).unwrap();
+        let ticket = breaker.admit(now, PLAIN).unwrap();
         breaker.failed(ticket, now);
+        assert!(breaker.is_open());
+    }
+
+    #[test]
+    fn what_a_broken_server_still_gives_ends_no_row_of_failures() {
+        let now = Instant::now();
+        let mut breaker = breaker();
+        for _ in 0..3 {
+            let card = breaker.admit(now, ASIDE).unwrap();
+            breaker.answered(card);
+            breaker.succeeded(card);
+            let ticket = breaker.admit(now, PLAIN).unwrap();
+            breaker.failed(ticket, now);
+        }
+        assert!(breaker.is_open());
+        let later = now + PAUSE;
+        let card = breaker.admit(later, ASIDE).unwrap();
+        breaker.answered(card);
+        breaker.succeeded(card);
+        assert!(!breaker.is_open(), "the card is the probe");
+        let ticket = breaker.admit(later, PLAIN).unwrap();
+        breaker.failed(ticket, later);
+        assert!(breaker.is_open(), "one failure is enough now");
+        let card = breaker.admit(later + PAUSE, ASIDE).unwrap();
+        breaker.answered(card);
+        let ticket = breaker.admit(later + PAUSE, PLAIN).unwrap();
+        breaker.succeeded(ticket);
+        assert!(breaker.is_fresh());
+    }
+
+    #[test]
+    fn a_server_that_gives_not_even_its_card_has_failed() {
+        let now = Instant::now();
+        let mut breaker = breaker();
+        for _ in 0..3 {
+            let card = breaker.admit(now, ASIDE).unwrap();
+            breaker.failed(card, now);
+        }
         assert!(breaker.is_open());
     }
 
@@ -239,19 +302,19 @@ mod tests {
         let mut breaker = open(now);
         let second = now + Duration::from_secs(1);
         for end in [Breaker::failed, Breaker::abandoned] {
-            let early = breaker.admit(second, true).unwrap();
-            assert!(breaker.admit(second, true).is_err(), "one probe");
+            let early = breaker.admit(second, REPEAT).unwrap();
+            assert!(breaker.admit(second, REPEAT).is_err(), "one probe");
             end(&mut breaker, early, second);
             let left = PAUSE.saturating_sub(Duration::from_secs(1));
             assert_eq!(
-                breaker.admit(second, false),
+                breaker.admit(second, PLAIN),
                 Err(left),
                 "the pause is as long as before"
             );
         }
-        let early = breaker.admit(second, true).unwrap();
+        let early = breaker.admit(second, REPEAT).unwrap();
         breaker.answered(early);
-        assert!(breaker.admit(second, false).is_ok());
+        assert!(breaker.admit(second, PLAIN).is_ok());
     }
 
     #[test]
@@ -259,10 +322,10 @@ mod tests {
         let now = Instant::now();
         let mut breaker = open(now);
         let later = now + PAUSE;
-        let probe = breaker.admit(later, false).unwrap();
+        let probe = breaker.admit(later, PLAIN).unwrap();
         breaker.abandoned(probe, later);
         assert!(breaker.is_open());
-        assert!(breaker.admit(later, false).is_ok());
+        assert!(breaker.admit(later, PLAIN).is_ok());
         breaker.answered(probe);
         assert!(breaker.is_open(), "the first probe is not the one that counts any more");
     }
@@ -271,7 +334,7 @@ mod tests {
     fn what_began_before_it_opened_says_nothing() {
         let now = Instant::now();
         let mut breaker = breaker();
-        let old: Vec<Ticket> = (0..5).map(|_| breaker.admit(now, false).unwrap()).collect();
+        let old: Vec<Ticket> = (0..5).map(|_| breaker.admit(now, PLAIN).unwrap()).collect();
         for ticket in old.iter().take(3) {
             breaker.failed(*ticket, now);
         }
@@ -279,7 +342,7 @@ mod tests {
         breaker.answered(old[3]);
         breaker.succeeded(old[3]);
         assert!(breaker.is_open());
-        let probe = breaker.admit(now + PAUSE, false).unwrap();
+        let probe = breaker.admit(now + PAUSE, PLAIN).unwrap();
         breaker.failed(old[4], now + PAUSE);
         breaker.answered(probe);
         assert!(breaker.is_fresh());
@@ -288,17 +351,18 @@ mod tests {
     proptest! {
         /// Whatever happens in whatever order: at most one call is out while it is half open, and in the end calls go out again.
         #[test]
-        fn calls_go_out_again_in_the_end(steps in prop::collection::vec((0_u8..6, 0_usize..8, 0_u64..15, any::<bool>()), 0..200)) {
+        fn calls_go_out_again_in_the_end(steps in prop::collection::vec((0_u8..6, 0_usize..8, 0_u64..15, any::<(bool, bool)>()), 0..200)) {
             let mut now = Instant::now();
             let mut breaker = breaker();
             let mut out: Vec<Ticket> = Vec::new();
-            for (what, which, seconds, repeat) in steps {
+            for (what, which, seconds, (repeat, aside)) in steps {
+                let weight = Weight { repeat, aside };
                 now += Duration::from_secs(seconds);
                 let was_open = breaker.is_open();
                 match what {
-                    0 | 1 => if let Ok(ticket) = breaker.admit(now, repeat) {
+                    0 | 1 => if let Ok(ticket) = breaker.admit(now, weight) {
                         if was_open {
-                            prop_assert!(breaker.admit(now, repeat).is_err());
+                            prop_assert!(breaker.admit(now, weight).is_err());
                         }
                         out.push(ticket);
                     },
@@ -317,7 +381,7 @@ mod tests {
             for ticket in out {
                 breaker.abandoned(ticket, now);
             }
-            prop_assert!(breaker.admit(now + PAUSE, false).is_ok());
+            prop_assert!(breaker.admit(now + PAUSE, PLAIN).is_ok());
         }
     }
 }

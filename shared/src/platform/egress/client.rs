@@ -9,7 +9,7 @@ use reqwest::redirect::Policy;
 use reqwest::{Certificate, Method, StatusCode, Url};
 
 use super::answer::Answer;
-use super::breaker::BreakerSettings;
+use super::breaker::{BreakerSettings, Weight};
 use super::credentials::Credentials;
 use super::error::EgressError;
 use super::guard::{Guard, Lookup, SystemLookup};
@@ -137,7 +137,7 @@ pub struct Call {
     head: Duration,
     silence: Duration,
     limit: usize,
-    repeat: bool,
+    weight: Weight,
 }
 
 impl Call {
@@ -151,7 +151,7 @@ impl Call {
             head: Duration::from_secs(30),
             silence: Duration::from_secs(30),
             limit: 1 << 20,
-            repeat: false,
+            weight: Weight::default(),
         }
     }
 
@@ -196,7 +196,14 @@ impl Call {
     /// Whether the caller has asked before and goes on: its failure is no further one for the breaker, which lets it out sooner.
     #[must_use]
     pub fn repeat(mut self, repeat: bool) -> Self {
-        self.repeat = repeat;
+        self.weight.repeat = repeat;
+        self
+    }
+
+    /// A server may well answer it that fails at all else: its success says nothing to the breaker.
+    #[must_use]
+    pub fn aside(mut self) -> Self {
+        self.weight.aside = true;
         self
     }
 }
@@ -231,7 +238,7 @@ impl Client {
         }
         let mut permit = self
             .upstreams
-            .admit(&call.url, call.repeat)
+            .admit(&call.url, call.weight)
             .inspect_err(|error| self.upstreams.count(error.label()))?;
         let origin = call.url.origin().ascii_serialization();
         let mut headers = call.headers;

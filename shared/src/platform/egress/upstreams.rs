@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::time::Instant;
 use url::{Origin, Url};
 
-use super::breaker::{Breaker, BreakerSettings, Ticket};
+use super::breaker::{Breaker, BreakerSettings, Ticket, Weight};
 use super::error::EgressError;
 use super::metrics::EgressMetrics;
 
@@ -32,10 +32,10 @@ impl Upstreams {
         })
     }
 
-    /// Lets a call out, or says when. `repeat`: of somebody who goes on asking.
-    pub(super) fn admit(self: &Arc<Self>, url: &Url, repeat: bool) -> Result<Permit, EgressError> {
+    /// Lets a call out, or says when.
+    pub(super) fn admit(self: &Arc<Self>, url: &Url, weight: Weight) -> Result<Permit, EgressError> {
         let origin = url.origin();
-        let admitted = self.with(&origin, |breaker| breaker.admit(Instant::now(), repeat));
+        let admitted = self.with(&origin, |breaker| breaker.admit(Instant::now(), weight));
         let ticket = admitted.map_err(|again| EgressError::Open {
             origin: origin.ascii_serialization(),
             again,

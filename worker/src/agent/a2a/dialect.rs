@@ -8,11 +8,14 @@ use relevo_shared::platform::egress::{Method, Url};
 use serde_json::{Map, Value, json};
 
 use super::card::{Dialect, Interface};
+use crate::agent::secrets::Secrets;
 
 /// Most values (numbers, texts, lists, objects) of an answer: each takes far more room than its text.
 const MOST_VALUES: usize = 1_000_000;
 /// The code of a JSON-RPC server that failed.
 const INTERNAL: i64 = -32603;
+/// The code of one that does not know the task.
+const UNKNOWN_TASK: i64 = -32001;
 
 /// What is asked.
 #[derive(Debug, Clone, Copy)]
@@ -31,11 +34,21 @@ pub(super) enum Ask<'a> {
     Subscribe(&'a str),
 }
 
+impl Ask<'_> {
+    /// Whether it names a task of the server's, which the server may not know.
+    pub(super) fn names_a_task(self) -> bool {
+        match self {
+            Self::Send { message, .. } => message.task_id.is_some(),
+            Self::Get(_) | Self::Cancel(_) | Self::Subscribe(_) => true,
+        }
+    }
+}
+
 /// The server says no, or nothing that can be understood.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// It does not know the task.
-    NotFound,
+    /// It does not know the task; its words.
+    NotFound(String),
     /// Its own error about what was asked.
     Refused(String),
     /// Its own error about itself: the words are for logs.
@@ -180,11 +193,13 @@ fn moved<const N: usize>(from: &mut Map<String, Value>, names: [(&str, &str); N]
 }
 
 /// What an answer or an event says. `task`: the answer to a question about a task, which is the task itself in 1.0.
-pub(super) fn read(dialect: Dialect, body: &[u8], task: bool) -> Result<StreamResponse, Fault> {
+/// Credentials of ours that it quotes are struck out.
+pub(super) fn read(dialect: Dialect, body: &[u8], task: bool, secrets: &Secrets) -> Result<StreamResponse, Fault> {
     if values(body) > MOST_VALUES {
         return Err(Fault::Malformed("more than a million values at once"));
     }
     let mut body: Value = serde_json::from_slice(body).map_err(|_error| Fault::Malformed("no JSON"))?;
+    secrets.strike_from(&mut body);
     if dialect != Dialect::Rest {
         if let Some(error) = body.get("error").filter(|error| !error.is_null()) {
             return Err(fault(error));
@@ -222,11 +237,11 @@ fn values(body: &[u8]) -> usize {
 /// The error of a server, of either binding.
 pub(super) fn fault(error: &Value) -> Fault {
     let code = error.get("code").and_then(Value::as_i64).unwrap_or_default();
-    if code == -32001 || code == 404 {
-        return Fault::NotFound;
-    }
     let text = error.get("message").and_then(Value::as_str).unwrap_or("without a word");
     let words = format!("{text} ({code})");
+    if code == UNKNOWN_TASK || code == 404 {
+        return Fault::NotFound(words);
+    }
     if code == INTERNAL || (500..600).contains(&code) {
         return Fault::Failed(words);
     }
@@ -300,6 +315,29 @@ mod tests {
         }
     }
 
+    fn heard(dialect: Dialect, body: &str) -> Result<StreamResponse, Fault> {
+        read(dialect, body.as_bytes(), false, &Secrets::default())
+    }
+
+    #[test]
+    fn only_who_was_asked_about_a_task_can_say_that_it_knows_none() {
+        let mut message = Message::new(Role::User, vec![Part::text("hello")]);
+        let send = |message: &Message| {
+            Ask::Send {
+                message,
+                modes: &[],
+                stream: true,
+            }
+            .names_a_task()
+        };
+        assert!(!send(&message));
+        message.task_id = Some("1".to_owned());
+        assert!(send(&message));
+        for ask in [Ask::Get("1"), Ask::Cancel("1"), Ask::Subscribe("1")] {
+            assert!(ask.names_a_task());
+        }
+    }
+
     #[test]
     fn every_binding_has_its_own_requests() {
         let message = Message::new(Role::User, vec![Part::text("hello")]);
@@ -337,7 +375,7 @@ mod tests {
         let update = json!({ "kind": "status-update", "taskId": "t", "contextId": "c", "final": true,
             "status": { "state": "input-required", "message": { "kind": "message", "messageId": "m", "role": "agent", "parts": part } } });
         let body = json!({ "jsonrpc": "2.0", "id": 1, "result": update }).to_string();
-        let StreamResponse::StatusUpdate(update) = read(Dialect::OldRpc, body.as_bytes(), false).unwrap() else {
+        let StreamResponse::StatusUpdate(update) = heard(Dialect::OldRpc, &body).unwrap() else {
             panic!()
         };
         assert_eq!(update.status.state, TaskState::InputRequired);
@@ -353,7 +391,7 @@ mod tests {
     fn what_would_take_far_more_room_than_its_text_is_not_read() {
         let list = |text: &str, count: usize| format!("{{\"result\":[{}]}}", vec![text; count].join(","));
         for text in ["0", "[]", "{}", "\"\""] {
-            let refused = read(Dialect::Rpc, list(text, MOST_VALUES).as_bytes(), false);
+            let refused = heard(Dialect::Rpc, &list(text, MOST_VALUES));
             assert_eq!(
                 refused.unwrap_err(),
                 Fault::Malformed("more than a million values at once")
@@ -364,7 +402,7 @@ mod tests {
             r#"{{"result":{{"message":{{"messageId":"m","role":"ROLE_AGENT","parts":[{{"text":"{}"}}]}}}}}}"#,
             ",".repeat(2 * MOST_VALUES)
         );
-        assert!(read(Dialect::Rpc, text.as_bytes(), false).is_ok());
+        assert!(heard(Dialect::Rpc, &text).is_ok());
     }
 
     #[test]
@@ -385,12 +423,12 @@ mod tests {
             (
                 Dialect::Rpc,
                 r#"{"error":{"code":-32001,"message":"x"}}"#,
-                Fault::NotFound,
+                Fault::NotFound("x (-32001)".to_owned()),
             ),
             (
                 Dialect::Rest,
                 r#"{"error":{"code":404,"message":"x"}}"#,
-                Fault::NotFound,
+                Fault::NotFound("x (404)".to_owned()),
             ),
             (
                 Dialect::Rpc,
@@ -408,7 +446,7 @@ mod tests {
                 Fault::Failed("db.internal (500)".to_owned()),
             ),
         ] {
-            assert_eq!(read(dialect, body.as_bytes(), false).unwrap_err(), fault, "{body}");
+            assert_eq!(heard(dialect, body).unwrap_err(), fault, "{body}");
         }
     }
 }

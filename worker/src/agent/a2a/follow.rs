@@ -102,7 +102,7 @@ impl<'a> Follow<'a> {
         if self.task.is_some() {
             // An earlier attempt began it.
             match self.watch(link).await {
-                Err(Stop::Trouble(Trouble::Fault(Fault::NotFound))) => self.task = None,
+                Err(Stop::Trouble(Trouble::Fault(Fault::NotFound(_)))) => self.task = None,
                 other => return other,
             }
         }
@@ -324,7 +324,7 @@ pub(super) async fn cancel(link: &Link, task: &str) -> Option<()> {
     loop {
         match answer {
             Ok(StreamResponse::Task(found)) if found.id == task && found.status.state.is_terminal() => return Some(()),
-            Err(Trouble::Fault(Fault::NotFound)) => return Some(()),
+            Err(Trouble::Fault(Fault::NotFound(_))) => return Some(()),
             // It cannot be canceled, perhaps because it has ended; or it is told and has not obeyed yet.
             Ok(_) | Err(Trouble::Fault(_)) => {}
             Err(_) => return None,

@@ -90,7 +90,7 @@ impl Trouble {
             Self::Status(401 | 403) => "refuses the credentials".to_owned(),
             Self::Status(status @ 500..) => format!("failed (HTTP status {status})"),
             Self::Status(status) => format!("answers with HTTP status {status}"),
-            Self::Fault(Fault::NotFound) => "no longer knows the task".to_owned(),
+            Self::Fault(Fault::NotFound(_)) => "no longer knows the task".to_owned(),
             Self::Fault(Fault::Failed(_)) => "failed".to_owned(),
             Self::Fault(Fault::Refused(text)) => format!("refuses: {text}"),
             Self::Fault(Fault::Malformed(what)) => format!("says what is no A2A: {what}"),
@@ -155,6 +155,7 @@ impl Server {
     ) -> Result<Arc<Interface>, Trouble> {
         let mut call = Call::new(Method::GET, card::address(&self.url))
             .repeat(repeat)
+            .aside()
             .header(ACCEPT, HeaderValue::from_static("application/json"));
         if let Some((_, Some(etag))) = &known {
             call = call.header(IF_NONE_MATCH, etag.clone());
@@ -233,19 +234,22 @@ impl Link {
     pub(super) async fn ask(&self, ask: Ask<'_>) -> Result<StreamResponse, Trouble> {
         let answer = self.send(ask, "application/json").await?;
         let body = answer.bytes().await?;
-        self.read(&body, !matches!(ask, Ask::Send { .. }))
+        self.read(&body, !matches!(ask, Ask::Send { .. }), ask.names_a_task())
     }
 
-    /// What an answer says, without our credentials.
-    fn read(&self, body: &[u8], task: bool) -> Result<StreamResponse, Trouble> {
-        dialect::read(self.interface.dialect, body, task).map_err(|fault| self.shown(fault).into())
+    /// What an answer says, without our credentials. `task`: the answer is a task; `named`: it is about one that was named.
+    fn read(&self, body: &[u8], task: bool, named: bool) -> Result<StreamResponse, Trouble> {
+        let read = dialect::read(self.interface.dialect, body, task, &self.secrets);
+        read.map_err(|fault| self.shown(fault, named).into())
     }
 
-    fn shown(&self, fault: Fault) -> Fault {
+    /// A fault as it may be shown. One who was asked for a new task and says that it does not know it refuses.
+    fn shown(&self, fault: Fault, named: bool) -> Fault {
         match fault {
-            Fault::Refused(text) => Fault::Refused(self.secrets.shown(&text)),
+            Fault::NotFound(text) if named => Fault::NotFound(self.secrets.shown(&text)),
+            Fault::NotFound(text) | Fault::Refused(text) => Fault::Refused(self.secrets.shown(&text)),
             Fault::Failed(text) => Fault::Failed(self.secrets.shown(&text)),
-            Fault::NotFound | Fault::Malformed(_) => fault,
+            Fault::Malformed(_) => fault,
         }
     }
 
@@ -261,10 +265,11 @@ impl Link {
                 answer,
                 parser,
                 link: self.clone(),
+                named: ask.names_a_task(),
             })));
         }
         // The error of a server that refuses, or the answer of one that does not stream this time.
-        let event = self.read(&answer.bytes().await?, false)?;
+        let event = self.read(&answer.bytes().await?, false, ask.names_a_task())?;
         Ok(Events::One(Some(Box::new(event))))
     }
 
@@ -297,7 +302,7 @@ impl Link {
         } else {
             None
         };
-        let fault = fault.map(|fault| self.shown(fault));
+        let fault = fault.map(|fault| self.shown(fault, ask.names_a_task()));
         Err(fault.map_or(Trouble::Status(status.as_u16()), Trouble::Fault))
     }
 }
@@ -331,6 +336,8 @@ pub(super) struct Stream {
     answer: Answer,
     parser: Parser,
     link: Link,
+    /// Whether it was asked for by the name of a task.
+    named: bool,
 }
 
 impl Events {
@@ -343,7 +350,7 @@ impl Events {
         loop {
             match stream.parser.frame() {
                 Some(Frame::Event { data, .. }) => {
-                    return Ok(Some(stream.link.read(data.as_bytes(), false)?));
+                    return Ok(Some(stream.link.read(data.as_bytes(), false, stream.named)?));
                 }
                 Some(Frame::Comment | Frame::Retry(_)) => {}
                 None => {

@@ -99,6 +99,8 @@ pub(super) struct Answer {
     finish: Option<String>,
     usage: Option<Usage>,
     model: Option<String>,
+    /// Whether the model has said anything, if only that it stops.
+    heard: bool,
     done: bool,
 }
 
@@ -141,12 +143,11 @@ impl Answer {
     }
 
     fn json(&mut self, json: &[u8], secrets: &Secrets) -> Result<String, Trouble> {
-        let garbage = || Trouble::passing("invalid", "The model's server gave an answer that cannot be read.");
-        let value: Value = serde_json::from_slice(json).map_err(|_wrong| garbage())?;
+        let value: Value = serde_json::from_slice(json).map_err(|_wrong| unreadable())?;
         if let Some(words) = words(&value) {
             return Err(Trouble::of_words(&words, secrets));
         }
-        let chunk: Chunk = serde_json::from_value(value).map_err(|_wrong| garbage())?;
+        let chunk: Chunk = serde_json::from_value(value).map_err(|_wrong| unreadable())?;
         self.usage = chunk.usage.as_ref().and_then(Usage::read).or(self.usage);
         self.model = chunk.model.filter(|name| !name.is_empty()).or(self.model.take());
         let first = chunk
@@ -155,6 +156,7 @@ impl Answer {
             .flatten()
             .find(|choice| choice.index.unwrap_or(0) == 0);
         let Some(choice) = first else { return Ok(String::new()) };
+        self.heard |= choice.finish_reason.is_some() || choice.delta.is_some() || choice.message.is_some();
         self.finish = choice
             .finish_reason
             .filter(|word| !word.is_empty())
@@ -167,6 +169,7 @@ impl Answer {
             self.refused = true;
             text.push_str(&refusal);
         }
+        secrets.strike(&mut text);
         self.bytes += serde_json::to_string(&text).map_or(usize::MAX, |json| json.len());
         if self.bytes > LONGEST - ENVELOPE {
             let most = LONGEST >> 10;
@@ -182,6 +185,9 @@ impl Answer {
     pub(super) fn end(self) -> Result<Finished, Trouble> {
         if !self.done && self.finish.is_none() {
             return Err(Trouble::passing("broken", "The model's server broke off its answer."));
+        }
+        if !self.heard {
+            return Err(unreadable());
         }
         let label = match self.finish.as_deref() {
             Some("content_filter") => {
@@ -205,6 +211,10 @@ impl Answer {
             refused: self.refused,
         })
     }
+}
+
+fn unreadable() -> Trouble {
+    Trouble::passing("invalid", "The model's server gave an answer that cannot be read.")
 }
 
 impl Finished {

@@ -140,6 +140,29 @@ fn errors_in_a_stream_and_garbage_are_no_answer() {
 }
 
 #[test]
+fn what_says_nothing_of_a_first_choice_is_no_answer() {
+    let nothing = [
+        json!({}),
+        json!({"choices": []}),
+        json!({"choices": [{}]}),
+        json!({"choices": [{"index": 0, "finish_reason": null}]}),
+        json!({"choices": [{"index": 1, "delta": {"content": "another"}, "finish_reason": "stop"}]}),
+    ];
+    let unreadable = |trouble: Trouble| (trouble.kind, trouble.label) == (Kind::Passing, "invalid");
+    for said in &nothing {
+        let body = format!("data: {said}\n\ndata: [DONE]\n\n");
+        assert!(unreadable(read(body.as_bytes(), 9).unwrap_err()), "{said}");
+        let mut answer = Answer::default();
+        answer.whole(said.to_string().as_bytes(), &Secrets::default()).unwrap();
+        assert!(unreadable(answer.end().unwrap_err()), "{said}");
+    }
+    assert!(unreadable(read(b"data: [DONE]\n\n", 3).unwrap_err()));
+    // A model may have nothing to say.
+    let (_, finished) = read(STOP.as_bytes(), 9).unwrap();
+    assert_eq!((finished.text.as_str(), finished.label), ("", "stop"));
+}
+
+#[test]
 fn an_answer_has_an_end() {
     let mut answer = Answer::default();
     let piece = json!({"choices": [{"delta": {"content": "\u{1}".repeat(10_000)}}]}).to_string();
@@ -180,7 +203,7 @@ fn a_whole_answer_is_read_like_a_stream() {
 proptest! {
     /// Texts survive whatever is in them, wherever the stream is cut.
     #[test]
-    fn texts_are_read_as_they_were_sent(texts in prop::collection::vec(".{0,20}", 0..8), size in 1_usize..40) {
+    fn texts_are_read_as_they_were_sent(texts in prop::collection::vec(".{0,20}", 1..8), size in 1_usize..40) {
         let body: String = texts.iter().map(|text| delta(text)).collect();
         let (said, finished) = read(format!("{body}data: [DONE]\n\n").as_bytes(), size).unwrap();
         prop_assert_eq!(&said, &texts.concat());
