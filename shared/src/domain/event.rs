@@ -200,9 +200,9 @@ pub fn failed(record: &TurnRecord, reason: FailReason, now: u64) -> Event {
     ended(record, End::Failed, Some(message), Some(reason), now)
 }
 
-/// The same after the last attempt of a turn, with what ended it.
-pub fn exhausted(record: &TurnRecord, last: LastAttempt, now: u64) -> Event {
-    let text = last.text(record.policy, record.attempts);
+/// The same after the last attempt of a turn, with what ended it, if that is known.
+pub fn exhausted(record: &TurnRecord, last: Option<LastAttempt>, now: u64) -> Event {
+    let text = LastAttempt::text(last, record.policy, record.attempts);
     let message = agent_message(record, "failure", &text);
     let mut event = ended(
         record,
@@ -211,10 +211,8 @@ pub fn exhausted(record: &TurnRecord, last: LastAttempt, now: u64) -> Event {
         Some(FailReason::AttemptsExhausted),
         now,
     );
-    if let StreamResponse::StatusUpdate(update) = &mut event.body
-        && let Some(Value::Object(facts)) = update.metadata.get_or_insert_default().get_mut(TURN)
-    {
-        facts.insert("lastAttempt".to_owned(), json!(last.as_str()));
+    if let Some(last) = last {
+        add_facts(&mut event, json!({ "lastAttempt": last.as_str() }));
     }
     event
 }

@@ -108,11 +108,12 @@ impl LastAttempt {
         }
     }
 
-    /// A sentence for the person who reads the task: how often the turn may be tried, and what ended the last attempt.
-    pub fn text(self, policy: CrashPolicy, attempts: u32) -> String {
-        let what = match self {
-            Self::WorkerLost => "its worker was lost",
-            Self::AgentStopped => "its agent stopped before it had answered",
+    /// A sentence for the person who reads the task: how often the turn may be tried, and what ended the last attempt, if that is known.
+    pub fn text(last: Option<Self>, policy: CrashPolicy, attempts: u32) -> String {
+        let what = match last {
+            Some(Self::WorkerLost) => "its worker was lost",
+            Some(Self::AgentStopped) => "its agent stopped before it had answered",
+            None => "its agent stopped before it had answered or its worker was lost",
         };
         match policy {
             CrashPolicy::Fail => format!("The turn ended because {what}, and this agent is never run twice."),
@@ -130,12 +131,16 @@ mod tests {
     #[test]
     fn the_last_attempt_is_told_with_how_many_there_may_be() {
         assert_eq!(
-            LastAttempt::WorkerLost.text(CrashPolicy::Restart, 3),
+            LastAttempt::text(Some(LastAttempt::WorkerLost), CrashPolicy::Restart, 3),
             "The turn was tried as often as it may be (3); the last attempt ended because its worker was lost."
         );
         assert_eq!(
-            LastAttempt::AgentStopped.text(CrashPolicy::Fail, 3),
+            LastAttempt::text(Some(LastAttempt::AgentStopped), CrashPolicy::Fail, 3),
             "The turn ended because its agent stopped before it had answered, and this agent is never run twice."
+        );
+        assert_eq!(
+            LastAttempt::text(None, CrashPolicy::Fail, 1),
+            "The turn ended because its agent stopped before it had answered or its worker was lost, and this agent is never run twice."
         );
     }
 }

@@ -116,13 +116,15 @@ async fn conclude_with(
 
 fn closing_event(live: &LiveTurn, conclusion: Conclusion, stamp: u64) -> event::Event {
     match conclusion.reason {
-        // Of one that was only stopped after its crash nobody knows any more what that was.
-        Some(FailReason::AttemptsExhausted) if !only_stops(&live.record, live.tries) => {
-            // Whoever gives a turn back does so while its lease holds.
-            let last = if conclusion.only_expired {
-                LastAttempt::WorkerLost
-            } else {
-                LastAttempt::AgentStopped
+        Some(FailReason::AttemptsExhausted) => {
+            let last = match conclusion {
+                // Nobody knows any more what the crash was after which it was only stopped.
+                _ if only_stops(&live.record, live.tries) => None,
+                // Whoever gives a turn back does so while its lease holds.
+                Conclusion { only_expired: true, .. } => Some(LastAttempt::WorkerLost),
+                Conclusion {
+                    only_expired: false, ..
+                } => Some(LastAttempt::AgentStopped),
             };
             event::exhausted(&live.record, last, stamp)
         }

@@ -50,7 +50,7 @@ async fn failed_with(world: &World, record: &TurnRecord, reason: FailReason) {
 
 /// After its last attempt, which ended in this way.
 async fn exhausted(world: &World, record: &TurnRecord, last: LastAttempt) {
-    let text = last.text(record.policy, record.attempts);
+    let text = LastAttempt::text(Some(last), record.policy, record.attempts);
     failed_as(world, record, FailReason::AttemptsExhausted, &text).await;
     let metadata = world.stored(record.task).await.folded.metadata;
     assert_eq!(metadata[TURN]["lastAttempt"], last.as_str());

@@ -80,7 +80,7 @@ fn is_told_of_a_last_attempt(text: &str) -> bool {
         .into_iter()
         .any(|last| {
             [CrashPolicy::Fail, CrashPolicy::Restart]
-                .map(|policy| last.text(policy, ATTEMPTS))
+                .map(|policy| LastAttempt::text(Some(last), policy, ATTEMPTS))
                 .contains(&text.to_owned())
         })
 }

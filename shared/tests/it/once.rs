@@ -223,7 +223,11 @@ async fn a_turn_that_ends_without_its_worker_keeps_what_was_said() {
         (state, status),
         (
             TaskState::Failed,
-            vec![LastAttempt::WorkerLost.text(record.policy, record.attempts)]
+            vec![LastAttempt::text(
+                Some(LastAttempt::WorkerLost),
+                record.policy,
+                record.attempts
+            )]
         )
     );
     assert_eq!(history, ["hello", "half an answer and more"]);

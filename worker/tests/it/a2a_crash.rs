@@ -365,6 +365,11 @@ async fn stopped_after(scene: &Scene, turn: &TurnRecord, when: &str) -> Value {
     assert_eq!(stored.state, TaskState::Failed, "{when}");
     let facts = &stored.folded.metadata["urn:relevo:a2a:turn:v1"];
     assert_eq!(facts["reason"], "attempts_exhausted", "{when}");
+    let said = answer(&stored);
+    assert!(
+        said.ends_with("or its worker was lost, and this agent is never run twice."),
+        "{said}"
+    );
     assert_eq!(
         (scene.upstream.begun(), scene.upstream.count("SendStreamingMessage")),
         (1, 1),
