@@ -480,7 +480,14 @@ async fn a_user_who_never_answers_ends_the_turn_late_but_surely() {
         "it was looked at before its time"
     );
     hold(&world);
+    let answer = world.answer_to(&record).await;
     world.probe.set(&world.context_key(&record), "at", "s1");
+    assert_eq!(
+        world.store.answer(&answer.answering()).await.unwrap(),
+        Submitted::Terminal,
+        "it comes too late, although nobody has written the end yet"
+    );
+    hold(&world);
     janitor.look_at(ONLY, &context).await.unwrap();
     failed_with(&world, &record, FailReason::DeadlineExceeded).await;
     hold(&world);

@@ -27,6 +27,8 @@ local c = redis.call('HMGET', ctx_key, 'turn', 'tok', 'cancel', 'at', 'sto')
 local suspended = c[1] == turn and (c[2] or '') == '' and string.sub(c[4] or '', 1, 1) == 's'
 if not suspended or (c[3] and c[3] ~= '') then
   return { 'WORKING' } -- another answer was first, or its end has been asked for
+elseif now >= math.min(tonumber(string.sub(c[4] or '', 2)) or math.huge, tonumber(ARGV[15]) or math.huge) then
+  return { 'TERMINAL' } -- it has waited too long: its end is due, although nobody has written it yet
 elseif t[3] ~= prev then
   return { 'RETRY' }
 end
