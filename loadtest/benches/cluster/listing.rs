@@ -15,7 +15,11 @@ const PAGES: usize = 100;
 
 pub async fn run(machine: &Machine, tasks: u64) -> Value {
     let url = machine.url();
-    drive(&url, &format!("--mode send --contexts 256 --turns {tasks}")).await;
+    drive(
+        &url,
+        &format!("--mode send --contexts 256 --duration 1h --turns {tasks}"),
+    )
+    .await;
     let client = Client::new(vec![url]).unwrap();
     let newest: Value = client.call(0, "ListTasks", &json!({ "pageSize": 1 })).await.unwrap();
     assert_eq!(newest["totalSize"], tasks);
