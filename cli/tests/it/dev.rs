@@ -172,6 +172,35 @@ fn a_turn_that_waits_for_its_context_is_counted_and_run() {
 }
 
 #[test]
+fn a_conversation_that_works_in_a_directory_is_shown_with_the_storage_of_its_workers() {
+    let dir = scratch();
+    let config = dir.path().join("relevo.toml");
+    let agents = "[workspace]\nstorage_id = \"disk-a\"\n[agents.demo]\nkind = \"demo\"\nprofile = \"iac-code\"\nbusy = \"queue\"\n";
+    std::fs::write(&config, agents).unwrap();
+    let dev = Dev::start(dir.path(), &["--config", config.to_str().unwrap(), "--workers", "2"]);
+    let here = dir.path().to_str().unwrap();
+    let call = |text| dev.start_client(&["call", text, "--context-id", "c", "--cwd", here, "--stream"]);
+    // Whichever worker takes the first turn binds its conversation.
+    ended(&call("chunks=1 nonce=a")).with(0);
+    let held = call("chunks=1 hold=600");
+    printed(&held, "seq=0");
+    let task = held.stderr().lines().next().unwrap()["task ".len()..]
+        .split(',')
+        .next()
+        .unwrap()
+        .to_owned();
+    let status = dev.operator(&["status", "--json"]).with(0);
+    let status: Value = serde_json::from_str(&status.stdout).unwrap();
+    let storages = serde_json::json!([{ "pool": "default", "storage": "disk-a", "turns": 1, "workers": 2 }]);
+    assert_eq!(status["storages"], storages, "{status}");
+    let shown = dev.operator(&["status"]).with(0).stdout;
+    assert!(shown.contains("STORAGE") && shown.contains("disk-a"), "{shown}");
+    dev.client(&["task", "cancel", &task]).with(0);
+    assert_eq!(ended(&held).with(1).noted("state"), "canceled");
+    dev.stop().with(0);
+}
+
+#[test]
 fn a_directory_and_a_port_are_used_by_one_at_a_time() {
     let dir = scratch();
     let dev = Dev::start(dir.path(), &[]);

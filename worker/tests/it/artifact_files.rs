@@ -1,7 +1,9 @@
 //! Files that a program names: what is taken of them, and how, and what a hostile one does not get.
 
 use std::os::unix::fs::symlink;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use a2a::{Message, Part, PartContent, Role, TaskState};
 use relevo_shared::domain::event::TURN;
@@ -9,7 +11,9 @@ use relevo_shared::domain::record::CrashPolicy;
 use relevo_shared::ids::{Nonce, OwnerKey, TaskId};
 use relevo_shared::objects::Digest;
 use relevo_shared::store::StoredTask;
+use relevo_testkit::{Process, poll};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -417,4 +421,54 @@ async fn a_turn_cut_in_the_middle_of_a_file_leaves_nothing_half_written_and_its_
     let stored = stage.world.until_over(moved.task).await;
     assert_eq!((stored.state.clone(), parts(&stored).len()), (TaskState::Completed, 1));
     assert_eq!(stage.objects(moved.task).len(), 1);
+}
+
+/// The system kills the worker with a signal as soon as what it stores is larger than the limit: in the middle of it, always.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_worker_killed_in_the_middle_of_a_file_has_left_goes_with_the_task() {
+    let stage = Stage::new().await;
+    let command = toml::Value::try_from(["python3", "-c", NAMER]).unwrap();
+    let config = stage.home().join("relevo.toml");
+    let text = format!(
+        "[lease]\nttl = \"2s\"\n[retention]\ntask = \"1s\"\nidle = \"1s\"\njournal = \"1s\"\nidempotency = \"1s\"\n[artifacts]\nstore = \"file://{}\"\nurl_base = {:?}\n\
+         [agents.a]\nkind = \"process\"\npolicy = \"restart\"\ncommand = {command}\ncwd = {:?}\n",
+        stage.store.path().display(),
+        BASE.1,
+        stage.home(),
+    );
+    std::fs::write(&config, text).unwrap();
+    std::fs::write(stage.home().join("a"), vec![7; 12 << 20]).unwrap();
+    let (url, config) = (stage.world.redis.url(), config.display().to_string());
+    let args = ["--redis", &url, "--admin-listen", "127.0.0.1:0", "--config", &config];
+    let worker = || Process::spawn_with_ready_file(env!("CARGO_BIN_EXE_relevo-worker"), &args, &[]);
+    let first = worker();
+    first.ready().await;
+    let pid = Pid::from_raw(first.pid().cast_signed()).unwrap();
+    for (resource, most) in [(Resource::Fsize, 10 << 20), (Resource::Core, 0)] {
+        let limit = Rlimit {
+            current: Some(most),
+            maximum: Some(most),
+        };
+        prlimit(Some(pid), resource, limit).unwrap();
+    }
+    let wish = json!({ "parts": [{ "file": "a" }] }).to_string();
+    let turn = stage.world.ask("c-1", &wish, CrashPolicy::Restart).await;
+    let ended = first.exited(Duration::from_mins(1)).await;
+    assert_eq!(ended.signal(), Some(Signal::XFSZ.as_raw()), "{}", first.log());
+    let half = stage.objects(turn.task);
+    assert_eq!(half.len(), 1);
+    assert!(half[0].metadata().unwrap().len() < 12 << 20);
+    let second = worker();
+    second.ready().await;
+    let stored = stage.world.until_over(turn.task).await;
+    assert_eq!((stored.state.clone(), parts(&stored).len()), (TaskState::Completed, 1));
+    poll::until("nothing of the task is left", || async {
+        let left = stage.objects(turn.task);
+        if left.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("{left:?}"))
+        }
+    })
+    .await;
 }
