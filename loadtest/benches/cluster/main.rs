@@ -31,6 +31,7 @@ mod redis;
 mod rounds;
 mod table;
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
@@ -68,9 +69,9 @@ struct Flags {
     /// Only this part
     #[arg(long, value_enum)]
     only: Option<Part>,
-    /// Where the figures go
-    #[arg(long, default_value = "target/bench.json")]
-    json: std::path::PathBuf,
+    /// Where the figures go, after each part; `target/bench.json` without
+    #[arg(long)]
+    json: Option<PathBuf>,
     /// What cargo says to every benchmark
     #[arg(long, hide = true)]
     bench: bool,
@@ -91,7 +92,11 @@ async fn run(flags: &Flags) {
     let length = Duration::from_secs_f64(flags.seconds);
     let wanted = |part: Part| flags.only.is_none_or(|only| only == part);
     let mut all = Map::new();
-    let mut keep = |part: &str, value: Value| drop(all.insert(part.to_owned(), value));
+    let json = flags.json.clone().unwrap_or_else(usual_file);
+    let mut keep = |part: &str, value: Value| {
+        all.insert(part.to_owned(), value);
+        save(&json, &all);
+    };
     println!("# Benchmark\n\n{}\n", machine::describe());
     if wanted(Part::Floor) {
         keep("floor", floor::run(length).await);
@@ -114,6 +119,15 @@ async fn run(flags: &Flags) {
     if wanted(Part::Nodes) {
         keep("nodes", nodes::run(length).await);
     }
-    std::fs::write(&flags.json, format!("{:#}\n", Value::Object(all))).expect("the report can be written");
-    println!("as JSON: {}", flags.json.display());
+    println!("as JSON: {}", json.display());
+}
+
+/// `target/bench.json`: above the profile and the folder of this program, wherever it was started.
+fn usual_file() -> PathBuf {
+    let program = std::env::current_exe().unwrap();
+    program.ancestors().nth(3).unwrap().join("bench.json")
+}
+
+fn save(file: &Path, parts: &Map<String, Value>) {
+    std::fs::write(file, format!("{:#}\n", Value::Object(parts.clone()))).expect("the report can be written");
 }
