@@ -157,7 +157,11 @@ async fn what_an_at_most_once_turn_began_elsewhere_is_stopped_by_one_more_attemp
             None => crash(&world, &last).await,
         }
         if then != Some(true) {
-            failed_with(&world, &record, FailReason::AttemptsExhausted).await;
+            // What ended the attempt before nobody knows.
+            let text = LastAttempt::text(None, record.policy, record.attempts);
+            failed_as(&world, &record, FailReason::AttemptsExhausted, &text).await;
+            let metadata = world.stored(record.task).await.folded.metadata;
+            assert!(metadata[TURN].get("lastAttempt").is_none());
         }
         // What the crashed attempt said is not void.
         assert_eq!(world.kinds(record.task).await, ["1.n", "1.n", "1.n", "1.t"]);

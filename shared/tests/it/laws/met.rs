@@ -45,6 +45,7 @@ pub enum Pair {
     SuspendThenAnswer,
     SuspendThenCancel,
     SuspendThenTimeOver,
+    TimeOverThenAnswer,
     SuspendThenInterrupt,
     CancelThenAnswer,
     CancelThenSuspend,
@@ -56,7 +57,7 @@ pub enum Pair {
 
 use Pair as P;
 
-const ALL: [Pair; 47] = [
+const ALL: [Pair; 48] = [
     P::ExpiredThenRenewed,
     P::ExpiredThenWritten,
     P::ExpiredThenRecovered,
@@ -97,6 +98,7 @@ const ALL: [Pair; 47] = [
     P::SuspendThenAnswer,
     P::SuspendThenCancel,
     P::SuspendThenTimeOver,
+    P::TimeOverThenAnswer,
     P::SuspendThenInterrupt,
     P::CancelThenAnswer,
     P::CancelThenSuspend,

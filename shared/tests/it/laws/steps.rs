@@ -467,6 +467,11 @@ impl Walk {
             assert_eq!(submitted, Submitted::Working);
             return;
         }
+        if matches!(live.stage, Stage::Suspended { over: true }) {
+            self.met.count(Pair::TimeOverThenAnswer);
+            assert_eq!(submitted, Submitted::Terminal);
+            return;
+        }
         let Submitted::Accepted {
             first,
             number,

@@ -163,6 +163,15 @@ fn what_says_nothing_of_a_first_choice_is_no_answer() {
 }
 
 #[test]
+fn credentials_that_the_model_quotes_are_struck_out() {
+    let secrets = Secrets::new([relevo_shared::platform::config::Secret::new("sk-0123456789")]);
+    let said = json!({"choices": [{"delta": {"content": "you sent sk-0123456789"}, "finish_reason": "stop"}]});
+    let mut answer = Answer::default();
+    assert_eq!(answer.event(&said.to_string(), &secrets).unwrap(), "you sent ***");
+    assert_eq!(answer.end().unwrap().text, "you sent ***");
+}
+
+#[test]
 fn an_answer_has_an_end() {
     let mut answer = Answer::default();
     let piece = json!({"choices": [{"delta": {"content": "\u{1}".repeat(10_000)}}]}).to_string();
