@@ -43,7 +43,7 @@ impl Drain {
         self.advance(Step::Draining);
     }
 
-    /// The rest goes within `window`.
+    /// The rest goes within `window`, nine tenths of what is left until connections are cut off.
     pub(crate) fn close(&self, window: Duration) {
         let now = Instant::now();
         self.advance(Step::Closing(now, now + window));
@@ -81,6 +81,14 @@ impl Seat {
             tokio::time::sleep_until(from + wait).await;
         }
     }
+
+    /// Until when its owner must have answered, once it had to go: a little before connections are cut off. `None`: nobody has to.
+    pub(crate) fn last_moment(&self) -> Option<Instant> {
+        match *self.drain.0.borrow() {
+            Step::Closing(from, to) => Some(to + to.duration_since(from) / 18),
+            Step::Running | Step::Draining => None,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -99,6 +107,19 @@ mod tests {
         assert_eq!(seat.must_go(false).now_or_never(), None);
         drain.close(Duration::from_millis(1));
         seat.must_go(false).await;
+    }
+
+    #[test]
+    fn whoever_goes_has_a_moment_to_answer_and_no_more() {
+        let drain = Drain::new();
+        let seat = drain.seat();
+        drain.begin();
+        assert_eq!(seat.last_moment(), None);
+        let before = Instant::now();
+        drain.close(Duration::from_secs(9));
+        let last = seat.last_moment().unwrap();
+        // Connections are cut off after ten.
+        assert!(last >= before + Duration::from_millis(9_500) && last < Instant::now() + Duration::from_secs(10));
     }
 
     #[test]

@@ -56,11 +56,16 @@ pub(crate) async fn send_message(
     let over = wait::turn(services, &mut listener, &mut awaited, limit, &seat)
         .await
         .map_err(taken)?;
+    // The wait may have used the call's own time up; reading the answer has as much again, unless the gateway stops: then it is better
+    // to say that Redis gives no answer than to be cut off.
+    let deadline = || {
+        let usual = tokio::time::Instant::now() + services.settings.gateway.request_timeout;
+        seat.last_moment().map_or(usual, |last| last.min(usual))
+    };
     if let Some(waiting) = held {
         if over == Over::Time {
             // What comes back in a moment is a task.
-            let deadline = tokio::time::Instant::now() + services.settings.gateway.request_timeout;
-            held::show(services, deadline, opening.cursor.task)
+            held::show(services, deadline(), opening.cursor.task)
                 .await
                 .map_err(taken)?;
         }
@@ -75,9 +80,7 @@ pub(crate) async fn send_message(
         let task = fold.into_state().into_task(id, context_id, Vec::new());
         return Ok(SendMessageResponse::Task(history.limit(task)));
     }
-    // The wait may have used the call's own time up; reading the answer has as much again.
-    let deadline = tokio::time::Instant::now() + services.settings.gateway.request_timeout;
-    let stored = wait::read(services, opening.cursor.task, history, deadline)
+    let stored = wait::read(services, opening.cursor.task, history, deadline())
         .await
         .map_err(taken)?;
     let running = over == Over::Time && stored.running().is_some() && stored.number == number;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use relevo_gateway::RunError;
 use relevo_shared::domain::state::End;
 use relevo_testkit::poll;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
 use crate::client::{Frame, message};
@@ -84,6 +84,35 @@ async fn at_the_end_of_the_deadline_streams_move_and_calls_are_answered() {
         .await;
     turn.finish(End::Completed, "done").await;
     assert_eq!(resumed.rest().await.last().unwrap().text(), "done");
+}
+
+#[tokio::test]
+async fn calls_are_answered_before_they_are_cut_off_even_when_redis_is_away() {
+    let world = world(&[
+        ("drain.delay", "0s"),
+        ("drain.deadline", "5s"),
+        ("gateway.request_timeout", "1h"),
+    ])
+    .await;
+    let gateway = world.gateway;
+    let client = gateway.client();
+    let blocking = client.request("SendMessage", &message("blocking")).send();
+    let (blocked, ended) = tokio::join!(blocking, async {
+        let _waiting = world.hand.take().await;
+        world.redis.stop();
+        gateway.stop().await
+    });
+    world.redis.cont();
+    let blocked = blocked.unwrap();
+    assert_eq!(blocked.status(), 503);
+    let body: Value = blocked.json().await.unwrap();
+    let info = &body["error"]["data"][0];
+    assert_eq!(
+        (&info["reason"], &info["metadata"]["outcome"]),
+        (&json!("UNAVAILABLE"), &json!("unknown"))
+    );
+    assert!(info["metadata"]["taskId"].is_string());
+    assert!(ended.is_ok(), "{ended:?}");
 }
 
 #[tokio::test]
