@@ -41,9 +41,12 @@ enum Command {
 /// Runs the subcommand.
 pub(crate) fn run(args: ConfigArgs, screen: &Screen) -> Result<Exit, Problem> {
     match args.command {
-        Command::Print { config } => screen.text(&load(config)?.to_toml())?,
+        Command::Print { config } => screen.text(&load(config)?.0.to_toml())?,
         Command::Check { config } => {
-            load(config)?;
+            let (settings, agents) = load(config)?;
+            for warning in relevo_worker::warnings(&settings, agents.all()) {
+                screen.note(&format!("warning: {warning}"));
+            }
             screen.note("the configuration is good");
         }
         Command::Reference { toml: true } => screen.text(&default_file())?,
@@ -52,11 +55,10 @@ pub(crate) fn run(args: ConfigArgs, screen: &Screen) -> Result<Exit, Problem> {
     Ok(Exit::Good)
 }
 
-fn load(file: Option<PathBuf>) -> Result<Settings, Problem> {
+fn load(file: Option<PathBuf>) -> Result<(Settings, Agents), Problem> {
     let loader = Loader::new().file(file).env(process_env());
-    let (settings, _) = loader.load_with(|settings, errors| {
+    Ok(loader.load_with(|settings, errors| {
         relevo_gateway::check_credentials(settings, errors);
         Agents::read(settings, errors)
-    })?;
-    Ok(settings)
+    })?)
 }

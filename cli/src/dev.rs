@@ -215,7 +215,8 @@ fn load(file: Option<PathBuf>) -> Result<(Settings, Agents), Problem> {
     settings.worker.id = None;
     // No load balancer needs to notice, and somebody waits at the terminal.
     settings.drain.delay = Duration::ZERO;
-    settings.drain.deadline = settings.drain.deadline.min(DRAIN);
+    let most = DRAIN.max(relevo_worker::drain_needs(agents.all()));
+    settings.drain.deadline = settings.drain.deadline.min(most);
     Ok((settings, agents))
 }
 

@@ -187,6 +187,9 @@ pub type Running<'a> = Pin<Box<dyn Future<Output = Outcome> + Send + 'a>>;
 /// The future of a stop elsewhere.
 pub type Stopping<'a> = Pin<Box<dyn Future<Output = Stopped> + Send + 'a>>;
 
+/// How long most agents may take to stop.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
+
 /// Runs turns. One value serves many turns at once.
 pub trait Agent: Send + Sync + 'static {
     /// Runs one turn to its end. Events go into the sink; they are in the journal before anyone sees them.
@@ -194,7 +197,7 @@ pub trait Agent: Send + Sync + 'static {
 
     /// How long a run that was told to stop may take before it is dropped, while its lease holds.
     fn patience(&self) -> Duration {
-        Duration::from_secs(2)
+        PATIENCE
     }
 
     /// Stops what a crashed attempt of a turn that must not run twice has begun elsewhere, as far as the items say that outlived it

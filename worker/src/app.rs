@@ -31,6 +31,7 @@ use tokio::sync::{Semaphore, oneshot, watch};
 use crate::agent::a2a;
 use crate::agent::openai::{self, ModelMetrics};
 use crate::config::Config;
+use crate::drain;
 use crate::metrics::{Instruments, WorkerMetrics};
 use crate::runner::control;
 use crate::runner::leases::{Authority, Leases};
@@ -45,10 +46,6 @@ const SEEN: Duration = Duration::from_secs(2);
 const TICK: Duration = Duration::from_millis(500);
 /// A worker that has not looked for work for so long, with slots free, is not ready.
 const LOOKED: Duration = Duration::from_secs(10);
-/// What is left, at the least, of the drain's deadline when running turns are given back: agents stop and Redis is told within it.
-const HAND_OVER_RESERVE: Duration = Duration::from_secs(5);
-/// What telling Redis needs of it, beside the time that the slowest agent may take to stop.
-const REDIS_RESERVE: Duration = Duration::from_secs(1);
 /// How long the renewal thread may take to end: it may be inside a call to a Redis that does not answer.
 const RENEWAL_ENDS: Duration = Duration::from_secs(2);
 
@@ -138,6 +135,9 @@ impl App {
         registry: Registry,
         shutdown: Shutdown,
     ) -> Result<Self, StartError> {
+        for warning in config.warnings() {
+            tracing::warn!("{warning}");
+        }
         let Config {
             settings,
             agents,
@@ -309,10 +309,7 @@ impl App {
     async fn drain(&self, shutdown: &Shutdown) -> bool {
         let deadline = self.settings.drain.deadline;
         let agents = self.worker.agents.values().map(|served| served.agent.patience());
-        let reserve = agents.max().unwrap_or_default().saturating_add(REDIS_RESERVE);
-        let patience = deadline
-            .saturating_sub(reserve.max(HAND_OVER_RESERVE))
-            .max(deadline / 2);
+        let patience = drain::let_run(deadline, agents.max().unwrap_or_default());
         let running = self.worker.tasks.live().get("turn").copied().unwrap_or(0);
         tracing::info!(running, "draining");
         let finished = self.tasks.finished();

@@ -2,13 +2,15 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
-use relevo_shared::agents::{AgentConfig, Agents};
+use relevo_shared::agents::{AgentConfig, AgentKind, Agents};
 use relevo_shared::objects::Objects;
-use relevo_shared::platform::config::{ConfigErrors, EXIT_CONFIG, Loader, Settings, process_env};
+use relevo_shared::platform::config::{ConfigErrors, EXIT_CONFIG, Loader, Settings, print_duration, process_env};
 
-use crate::agent::{a2a, openai, process};
+use crate::agent::{PATIENCE, a2a, openai, process};
+use crate::drain;
 
 /// Runs agents for a Relevo cluster: takes turns from Redis, streams back what the agents say.
 #[derive(Debug, Clone, Default, Parser)]
@@ -79,6 +81,12 @@ impl Config {
             objects: None,
         })
     }
+
+    /// What is accepted although it does not go together, of what this worker serves.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let served = |agent: &&AgentConfig| self.settings.worker.pools.contains(&agent.pool);
+        warnings(&self.settings, self.agents.all().iter().filter(served))
+    }
 }
 
 /// Refuses agents that could not run on this machine, before the first turn finds out.
@@ -87,6 +95,37 @@ pub fn check_agents<'a>(agents: impl IntoIterator<Item = &'a AgentConfig>, error
         process::check(agent, errors);
         openai::check(agent, errors);
         a2a::check(agent, errors);
+    }
+}
+
+/// What is accepted although it does not go together, in words.
+pub fn warnings<'a>(settings: &Settings, agents: impl IntoIterator<Item = &'a AgentConfig>) -> Vec<String> {
+    let slowest = agents.into_iter().max_by_key(|agent| stops_within(agent));
+    let mut warnings = Vec::new();
+    if let Some(agent) = slowest.filter(|agent| drain_needs([*agent]) > settings.drain.deadline) {
+        let (needs, name) = (drain_needs([agent]), &agent.name);
+        warnings.push(format!(
+            "drain.deadline = {} is shorter than the {} that agents.{name} may take to stop: a worker may end before its \
+             turns are handed on, and they wait for their leases to run out",
+            print_duration(settings.drain.deadline),
+            print_duration(needs),
+        ));
+    }
+    warnings
+}
+
+/// How much of a drain must be left when these agents are told to stop.
+pub fn drain_needs<'a>(agents: impl IntoIterator<Item = &'a AgentConfig>) -> Duration {
+    let slowest = agents.into_iter().map(stops_within).max();
+    drain::needs(slowest.unwrap_or_default())
+}
+
+/// How long an agent that was told to stop may take.
+fn stops_within(agent: &AgentConfig) -> Duration {
+    match (&agent.process, agent.kind) {
+        (Some(program), _) => process::patience(program),
+        (None, AgentKind::A2a) => a2a::PATIENCE,
+        (None, AgentKind::Demo | AgentKind::Process | AgentKind::OpenAi) => PATIENCE,
     }
 }
 
@@ -106,7 +145,13 @@ pub fn start(args: &Args) -> Started {
     match Config::load(args, process_env()) {
         Err(errors) => Started::Refuse(errors.to_string(), ExitCode::from(EXIT_CONFIG)),
         Ok(config) if args.print_config => Started::Print(config.settings.to_toml()),
-        Ok(_) if args.check_config => Started::Print("the configuration is good\n".to_owned()),
+        Ok(config) if args.check_config => {
+            let warnings = config
+                .warnings()
+                .into_iter()
+                .map(|warning| format!("warning: {warning}\n"));
+            Started::Print(warnings.chain(["the configuration is good\n".to_owned()]).collect())
+        }
         Ok(config) => Started::Run(Box::new(config)),
     }
 }

@@ -7,6 +7,7 @@
 pub mod agent;
 mod app;
 mod config;
+mod drain;
 mod files;
 #[cfg(test)]
 mod fixture;
@@ -16,4 +17,4 @@ mod runner;
 pub mod supervise;
 
 pub use app::{App, StartError};
-pub use config::{Args, Config, Started, check_agents, start};
+pub use config::{Args, Config, Started, check_agents, drain_needs, start, warnings};

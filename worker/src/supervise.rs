@@ -4,15 +4,18 @@
 //! sends a deadline after each successful renewal, and when it passes, or the worker is gone, or it says so, the tree gets SIGTERM,
 //! a grace, and SIGKILL until no descendant is left. Escaping does not help: as child subreaper it inherits every orphan.
 //! It refuses to know turns or Redis, and to die before its tree. Started by [`crate::agent::process`], one per agent process.
+//! A program may stop its own supervisor, which then keeps no promise: one warden per worker sees to that, also without the worker.
 //!
 //! ```text
 //! worker == control socket ==> supervise run ----> supervise exec: own session, dies with its parent ----> the command
 //!    \____________ stdin, stdout, stderr of the command: pipes that the supervisor passes on and lets go of ________/
+//! worker == control socket ==> supervise watch: the same deadlines
 //! ```
 
 pub(crate) mod link;
 mod run;
 pub(crate) mod tree;
+mod warden;
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
@@ -25,6 +28,8 @@ use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal, set
 pub const SUBCOMMAND: &str = "supervise";
 /// First word after it: keep a tree of processes.
 pub(crate) const RUN: &str = "run";
+/// First word after it: see to supervisors.
+pub(crate) const WATCH: &str = "watch";
 /// First word after it: become the command.
 const EXEC: &str = "exec";
 
@@ -42,6 +47,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     match (mode.as_ref().and_then(|mode| mode.to_str()), number) {
         (Some(RUN), Some(grace)) if !command.is_empty() => run::run(Duration::from_millis(grace), &command),
         (Some(EXEC), Some(parent)) => exec(parent, &command),
+        (Some(WATCH), None) => warden::watch(),
         _ => {
             complain("supervise is started by the worker only");
             ExitCode::from(USAGE)

@@ -103,4 +103,8 @@ fn the_configuration_is_explained() {
         .stdout;
     assert!(printed.contains("ttl = \"9s\""), "{printed}");
     run(&["config", "check"]).with(0);
+    let short = [("RELEVO_DRAIN_DEADLINE", "2s"), ("RELEVO_DRAIN_DELAY", "1s")];
+    let checked = run_with(&["config", "check"], &short).with(0);
+    let warning = "warning: drain.deadline = 2s is shorter than the 3s that agents.demo may take to stop";
+    assert!(checked.stderr.contains(warning), "{checked:?}");
 }

@@ -34,6 +34,8 @@ use memory::Memory;
 
 /// How long a cancel may take upstream until the turn is given up.
 const CANCEL: Duration = Duration::from_secs(5);
+/// How long one that is told to stop may take.
+pub(crate) const PATIENCE: Duration = CANCEL.saturating_add(Duration::from_secs(1));
 /// How often a server that is there, and gives no card, is asked for it at the most.
 const CARDS: u32 = 4;
 
@@ -198,7 +200,7 @@ impl Agent for A2a {
     }
 
     fn patience(&self) -> Duration {
-        CANCEL + Duration::from_secs(1)
+        PATIENCE
     }
 
     fn stop_elsewhere(&self, record: Arc<TurnRecord>, outlived: Vec<Vec<u8>>) -> Stopping<'_> {

@@ -11,6 +11,7 @@ mod lines;
 mod stderr;
 mod talk;
 mod uproot;
+mod warden;
 mod wire;
 
 use std::path::{Path, PathBuf};
@@ -29,6 +30,7 @@ use child::{Child, SIGTERM, SLACK, start};
 pub(crate) use env::check;
 use keep::Kept;
 use talk::{Names, Talk, Verdict};
+pub(crate) use warden::Warden;
 use wire::{Past, Said};
 
 /// Runs turns in processes.
@@ -36,6 +38,7 @@ use wire::{Past, Said};
 pub struct Process {
     config: ProcessConfig,
     supervisor: Option<PathBuf>,
+    warden: Arc<Warden>,
     tasks: Tasks,
     kept: Option<Arc<Kept>>,
     /// Where the processes run, free of symbolic links; none when that is the whole disk.
@@ -45,7 +48,13 @@ pub struct Process {
 impl Process {
     /// An agent whose idle processes are at most `most`. `supervisor` is the binary with the subcommand `supervise`, this one
     /// when unset. Within a runtime.
-    pub fn new(config: ProcessConfig, supervisor: Option<PathBuf>, tasks: &Tasks, most: usize) -> Self {
+    pub(crate) fn new(
+        config: ProcessConfig,
+        supervisor: Option<PathBuf>,
+        warden: Arc<Warden>,
+        tasks: &Tasks,
+        most: usize,
+    ) -> Self {
         let kept = config.keep.map(|keep| Kept::new(keep, config.kill_grace, most, tasks));
         let home = config.cwd.clone().map_or_else(std::env::current_dir, Ok);
         let home = home.and_then(|home| home.canonicalize());
@@ -54,6 +63,7 @@ impl Process {
             home,
             config,
             supervisor,
+            warden,
             tasks: tasks.clone(),
             kept,
         }
@@ -111,7 +121,13 @@ impl Process {
             // died: what it remembers is worth nothing.
             kept.end(self.config.kill_grace).await;
         }
-        start(&self.config, self.supervisor.as_deref(), turn, &self.tasks)
+        start(
+            &self.config,
+            self.supervisor.as_deref(),
+            &self.warden,
+            turn,
+            &self.tasks,
+        )
     }
 
     async fn conclude(&self, verdict: Verdict, mut child: Child, turn: &Turn, cancel: &CancelToken) -> Outcome {
@@ -188,8 +204,13 @@ impl Agent for Process {
     }
 
     fn patience(&self) -> Duration {
-        self.config.kill_grace + 2 * SLACK
+        patience(&self.config)
     }
+}
+
+/// How long a program that is told to stop may take, until it is gone with everything that it started.
+pub(crate) fn patience(config: &ProcessConfig) -> Duration {
+    config.kill_grace + 2 * SLACK
 }
 
 async fn read_past(turn: &Turn) -> Result<Past, StoreError> {

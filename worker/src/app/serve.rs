@@ -15,7 +15,7 @@ use crate::agent::Agent;
 use crate::agent::a2a::{self, A2a};
 use crate::agent::demo::Demo;
 use crate::agent::openai::{self, ModelMetrics, OpenAi};
-use crate::agent::process::Process;
+use crate::agent::process::{Process, Warden};
 use crate::input::Roots;
 use crate::runner::draft::OutputLimits;
 use crate::runner::take::{Bounds, Served, TurnSettings};
@@ -79,9 +79,11 @@ pub(super) fn serve(
     outside: &Outside,
 ) -> Result<HashMap<String, Served>, StartError> {
     let mut served = HashMap::new();
+    let warden = Warden::new(supervisor.map(PathBuf::as_path), tasks);
     for config in agents.all() {
         let slots = config.limits.concurrency.unwrap_or(settings.worker.slots).get();
-        let agent = match build_agent(config, tasks, slots, supervisor, outside) {
+        let program = |program| Process::new(program, supervisor.cloned(), Arc::clone(&warden), tasks, slots);
+        let agent = match build_agent(config, &program, outside) {
             Ok(agent) => agent,
             Err(error) if settings.worker.pools.contains(&config.pool) => return Err(error),
             // Its credentials are where its workers are.
@@ -99,20 +101,15 @@ pub(super) fn serve(
 
 fn build_agent(
     agent: &AgentConfig,
-    tasks: &Tasks,
-    slots: usize,
-    supervisor: Option<&PathBuf>,
+    program: &dyn Fn(ProcessConfig) -> Process,
     outside: &Outside,
 ) -> Result<Arc<dyn Agent>, StartError> {
     Ok(match agent.kind {
         AgentKind::Demo => Arc::new(Demo),
         AgentKind::Process => {
             // A table of this kind always says how.
-            let config = agent
-                .process
-                .clone()
-                .unwrap_or_else(|| ProcessConfig::of_command(Vec::new()));
-            Arc::new(Process::new(config, supervisor.cloned(), tasks, slots))
+            let config = agent.process.clone();
+            Arc::new(program(config.unwrap_or_else(|| ProcessConfig::of_command(Vec::new()))))
         }
         AgentKind::OpenAi => {
             let failed = |error| StartError::Agent(agent.name.clone(), error);

@@ -1,4 +1,4 @@
-//! The control socket between worker and supervisor: whole messages (SEQPACKET), never blocking, closed when either dies.
+//! The control socket between worker and supervisor, and worker and warden: whole messages (SEQPACKET), never blocking, closed when either dies.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -9,8 +9,11 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, Shutdown, SocketFlags, SocketType, recvmsg, sendmsg, shutdown, socketpair,
 };
+use rustix::process::Pid;
 use tokio::io::Interest;
 use tokio::net::UnixStream;
+
+use super::tree::Root;
 
 /// Longest message.
 const LONGEST: usize = 512;
@@ -21,6 +24,16 @@ pub(crate) struct Deadline {
     /// It is told to stop.
     pub(crate) term: Duration,
     /// It is killed.
+    pub(crate) kill: Duration,
+}
+
+/// A supervisor that somebody else watches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Watched {
+    pub(crate) supervisor: Root,
+    /// How long its tree may take to stop, once told.
+    pub(crate) grace: Duration,
+    /// When nothing of the tree may be left, by the boot clock.
     pub(crate) kill: Duration,
 }
 
@@ -59,6 +72,8 @@ pub(crate) enum Say {
     Exited(Exit),
     /// From the supervisor: nothing of the tree is left.
     Gone,
+    /// To the warden: this supervisor is there, with this time left.
+    Watch(Watched),
 }
 
 impl Say {
@@ -72,6 +87,11 @@ impl Say {
             Self::Failed(why) => format!("failed {why}").chars().take(LONGEST / 4).collect(),
             Self::Exited(exit) => format!("exited {exit}"),
             Self::Gone => "gone".to_owned(),
+            Self::Watch(Watched {
+                supervisor: Root { pid, born },
+                grace,
+                kill,
+            }) => format!("watch {} {born} {} {}", pid.as_raw_nonzero(), ms(grace), ms(kill)),
         }
     }
 
@@ -95,6 +115,14 @@ impl Say {
             ["exited", "code", code] => code.parse().ok().map(|code| Self::Exited(Exit::Code(code))),
             ["exited", "signal", signal] => signal.parse().ok().map(|signal| Self::Exited(Exit::Signal(signal))),
             ["gone"] => Some(Self::Gone),
+            ["watch", pid, born, grace, kill] => Some(Self::Watch(Watched {
+                supervisor: Root {
+                    pid: Pid::from_raw(pid.parse().ok()?)?,
+                    born: born.parse().ok()?,
+                },
+                grace: ms(grace)?,
+                kill: ms(kill)?,
+            })),
             _ => None,
         }
     }
@@ -217,10 +245,18 @@ mod tests {
             Say::Exited(Exit::Code(3)),
             Say::Exited(Exit::Signal(9)),
             Say::Gone,
+            Say::Watch(Watched {
+                supervisor: Root {
+                    pid: Pid::INIT,
+                    born: 7,
+                },
+                grace: Duration::from_secs(2),
+                kill: Duration::from_millis(2_500),
+            }),
         ] {
             assert_eq!(Say::read(&what.text()), Some(what));
         }
-        for other in ["", "start 1", "stop x", "exited code", "gone now"] {
+        for other in ["", "start 1", "stop x", "exited code", "gone now", "watch 0 1 2 3"] {
             assert_eq!(Say::read(other), None, "{other}");
         }
     }

@@ -10,7 +10,7 @@ use rustix::process::{
 use super::link::Exit;
 
 /// What is below a process, children first. Zombies are left out: signals do not reach them.
-pub(super) fn descendants(root: Pid) -> Vec<Pid> {
+fn descendants(root: Pid) -> Vec<Pid> {
     let Ok(listing) = std::fs::read_dir("/proc") else {
         return Vec::new();
     };
@@ -19,8 +19,8 @@ pub(super) fn descendants(root: Pid) -> Vec<Pid> {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
             continue;
         };
-        if let Some((parent, alive)) = stat(pid) {
-            children.entry(parent).or_default().push((pid, alive));
+        if let Some(stat) = stat(pid) {
+            children.entry(stat.parent).or_default().push((pid, stat.alive));
         }
     }
     let mut found = Vec::new();
@@ -37,34 +37,76 @@ pub(super) fn descendants(root: Pid) -> Vec<Pid> {
     found
 }
 
-/// Parent and whether it is more than a zombie.
-fn stat(pid: i32) -> Option<(i32, bool)> {
+/// What the system says of a process.
+struct Stat {
+    parent: i32,
+    /// Whether it is more than a zombie.
+    alive: bool,
+    /// When it was started, in ticks of the system's clock.
+    born: u64,
+}
+
+fn stat(pid: i32) -> Option<Stat> {
     let text = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
     let text = String::from_utf8_lossy(&text);
     // The name in brackets may hold anything, brackets too.
     let (_, rest) = text.rsplit_once(')')?;
     let mut words = rest.split_whitespace();
     let state = words.next()?;
-    let parent = words.next()?.parse().ok()?;
-    Some((parent, !matches!(state, "Z" | "X" | "x")))
+    Some(Stat {
+        parent: words.next()?.parse().ok()?,
+        alive: !matches!(state, "Z" | "X" | "x"),
+        // The 22nd field of the line; the one before was the fourth.
+        born: words.nth(17)?.parse().ok()?,
+    })
+}
+
+/// The process at the top of a tree. Its number alone could be another's, once it has been reaped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Root {
+    pub(crate) pid: Pid,
+    pub(super) born: u64,
+}
+
+impl Root {
+    /// Whoever has this number now.
+    pub(crate) fn of(pid: Pid) -> Option<Self> {
+        stat(pid.as_raw_nonzero().get()).map(|stat| Self { pid, born: stat.born })
+    }
+
+    /// Whether it lives, stopped or not.
+    pub(crate) fn is_there(self) -> bool {
+        stat(self.pid.as_raw_nonzero().get()).is_some_and(|stat| stat.alive && stat.born == self.born)
+    }
+
+    /// Kills everything below it and wakes it, should it have been stopped. It leaves by itself when nothing is left below it; killed,
+    /// it would leave orphans to someone else.
+    pub(crate) fn uproot(self) {
+        // ORDER: killed before it is woken, so that nothing can stop it again.
+        signal_below(self, Signal::KILL);
+        if self.is_there() {
+            let _ = kill_process(self.pid, Signal::CONT);
+        }
+    }
 }
 
 /// Sends a signal to everything below this process; returns how many there were.
 pub(super) fn signal(signal: Signal) -> usize {
-    signal_below(getpid(), signal)
+    Root::of(getpid()).map_or(0, |me| signal_below(me, signal))
 }
 
-/// The same below another, which must not have been reaped.
-pub(crate) fn signal_below(root: Pid, signal: Signal) -> usize {
-    let found = descendants(root);
+fn signal_below(root: Root, signal: Signal) -> usize {
+    let found = descendants(root.pid);
     for pid in &found {
-        // ORDER: the handle first, then the look whether its number still is one of them: a number may be given away in between.
+        // ORDER: the handle first, then the look whether its number still is one of them, then whether the root is who it was: a number
+        // may be given away in between.
+        let is_one = || is_below(root.pid, *pid) && root.is_there();
         match pidfd_open(*pid, PidfdFlags::empty()) {
-            Ok(handle) if is_below(root, *pid) => {
+            Ok(handle) if is_one() => {
                 let _ = pidfd_send_signal(handle, signal);
             }
             // Sandboxes that forbid handles.
-            Err(Errno::NOSYS | Errno::PERM) if is_below(root, *pid) => {
+            Err(Errno::NOSYS | Errno::PERM) if is_one() => {
                 let _ = kill_process(*pid, signal);
             }
             Ok(_) | Err(_) => {}
@@ -77,7 +119,7 @@ pub(crate) fn signal_below(root: Pid, signal: Signal) -> usize {
 fn is_below(root: Pid, pid: Pid) -> bool {
     let root = root.as_raw_nonzero().get();
     let mut at = pid.as_raw_nonzero().get();
-    while let Some((parent, _)) = stat(at) {
+    while let Some(Stat { parent, .. }) = stat(at) {
         if parent == root {
             return true;
         }
@@ -140,8 +182,18 @@ mod tests {
         assert_eq!(below.len(), 1);
         assert!(descendants(getpid()).contains(&pid));
         assert!(is_below(getpid(), pid) && is_below(getpid(), below[0]) && !is_below(below[0], pid));
-        assert_eq!(signal_below(pid, Signal::KILL), 1);
+        let root = Root::of(pid).unwrap();
+        // Another that was given the same number later.
+        let other = Root {
+            born: root.born + 1,
+            ..root
+        };
+        assert!(root.is_there() && !other.is_there());
+        signal_below(other, Signal::KILL);
+        assert_eq!(descendants(pid), below);
+        assert_eq!(signal_below(root, Signal::KILL), 1);
         shell.wait().unwrap();
+        assert!(!root.is_there());
         assert!(!descendants(getpid()).contains(&pid));
         assert!(!is_below(getpid(), Pid::INIT));
     }

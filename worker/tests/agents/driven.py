@@ -83,7 +83,12 @@ def do(word, value):
     elif word == "keeper":
         os.kill(os.getppid(), signal.SIGKILL)
     elif word == "freeze":
-        os.kill(os.getppid(), signal.SIGSTOP)
+        supervisor = os.getppid()
+        os.kill(supervisor, signal.SIGSTOP)
+        if value == "both":
+            with open(f"/proc/{supervisor}/stat") as file:
+                worker = file.read().rpartition(")")[2].split()[1]
+            os.kill(int(worker), signal.SIGSTOP)
     elif word == "cancel":
         line = json.loads(sys.stdin.readline())
         with open(value, "w") as file:

@@ -5,6 +5,7 @@ use std::time::Duration;
 use a2a::TaskState;
 use relevo_shared::domain::record::{CrashPolicy, TurnRecord};
 use relevo_testkit::{Process, poll};
+use rustix::process::{Pid, Signal};
 
 use crate::fixture::World;
 use crate::process_harness::Mark;
@@ -19,10 +20,15 @@ fn start(world: &World, mark: &Mark, more: &str, env: &[(&str, &str)]) -> Proces
     Process::spawn_with_ready_file(env!("CARGO_BIN_EXE_relevo-worker"), &args, env)
 }
 
-async fn lease_until(world: &World, turn: &TurnRecord) -> u64 {
+/// When the lease runs out; `None` when the turn is over.
+async fn lease(world: &World, turn: &TurnRecord) -> Option<u64> {
     let (context, partition) = world.store.place(&turn.scope(), &turn.context_id);
     let view = world.store.read_context(partition, &context).await.unwrap();
-    view.live.unwrap().until
+    view.live.map(|live| live.until)
+}
+
+async fn lease_until(world: &World, turn: &TurnRecord) -> u64 {
+    lease(world, turn).await.unwrap()
 }
 
 /// A turn whose agent has a child, a grandchild and a daemon, all deaf to SIGTERM.
@@ -68,6 +74,125 @@ async fn the_agents_of_a_stopped_worker_end_with_their_leases() {
     assert!(worker.sigstop());
     gone_within_the_lease(&world, &mark, &turn).await;
     assert!(worker.sigcont());
+}
+
+/// The same, and the agent has stopped its supervisor.
+async fn frozen_tree(world: &World, mark: &Mark) -> TurnRecord {
+    let words = "deaf=1 tree freeze=1 say=x hold=3600";
+    let turn = world.ask("c-1", words, CrashPolicy::Fail).await;
+    world.until_entries(turn.task, 3).await;
+    mark.until_living(5).await;
+    turn
+}
+
+/// The warden of a worker, once it has one other than `before`.
+async fn warden(worker: &Process, before: Option<Pid>) -> Pid {
+    poll::until("there is a warden", || async {
+        let children = format!("/proc/{0}/task/{0}/children", worker.pid());
+        let children = std::fs::read_to_string(children).map_err(|error| error.to_string())?;
+        let is_warden = |pid: &&str| {
+            let name = std::fs::read(format!("/proc/{pid}/cmdline"));
+            name.is_ok_and(|name| name.starts_with(b"relevo-warden\0"))
+        };
+        let found = children
+            .split_whitespace()
+            .find(is_warden)
+            .map(|pid| pid.parse().unwrap());
+        let found = found.and_then(Pid::from_raw).filter(|pid| Some(*pid) != before);
+        found.ok_or(children)
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stopped_supervisor_saves_no_agent_of_a_killed_worker() {
+    let (world, mark) = (World::start().await, Mark::new());
+    let worker = start(&world, &mark, "", &[]);
+    worker.ready().await;
+    let turn = frozen_tree(&world, &mark).await;
+    assert!(worker.sigkill());
+    gone_within_the_lease(&world, &mark, &turn).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stopped_supervisor_saves_no_agent_of_a_stopped_worker() {
+    let (world, mark) = (World::start().await, Mark::new());
+    let worker = start(&world, &mark, "kill_grace = \"30s\"", &[]);
+    worker.ready().await;
+    let turn = frozen_tree(&world, &mark).await;
+    let first = lease_until(&world, &turn).await;
+    poll::until("the first lease is over", || async {
+        let now = world.store.now().await.unwrap();
+        if now > first { Ok(()) } else { Err(first - now) }
+    })
+    .await;
+    assert_eq!(mark.living().len(), 5);
+    assert!(worker.sigstop());
+    gone_within_the_lease(&world, &mark, &turn).await;
+    assert!(worker.sigcont());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_stops_its_supervisor_and_its_worker_ends_with_its_lease() {
+    let (world, mark) = (World::start().await, Mark::new());
+    let worker = start(&world, &mark, "", &[]);
+    worker.ready().await;
+    let go = mark.path("go");
+    let words = format!("deaf=1 tree say=x wait={} freeze=both hold=3600", go.display());
+    let turn = world.ask("c-1", &words, CrashPolicy::Fail).await;
+    world.until_entries(turn.task, 3).await;
+    std::fs::write(&go, "").unwrap();
+    gone_within_the_lease(&world, &mark, &turn).await;
+    assert!(worker.sigcont());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stopped_supervisor_saves_no_agent_of_a_worker_that_gives_up_its_drain() {
+    for (deadline, twice) in [("1s", false), ("1h", true)] {
+        let (world, mark) = (World::start().await, Mark::new());
+        let env = [("RELEVO_DRAIN_DEADLINE", deadline), ("RELEVO_DRAIN_DELAY", "0s")];
+        let worker = start(&world, &mark, "kill_grace = \"2s\"", &env);
+        worker.ready().await;
+        let turn = frozen_tree(&world, &mark).await;
+        assert!(worker.sigterm());
+        if twice {
+            poll::until("it drains", || async {
+                let log = worker.log();
+                if log.contains("draining") { Ok(()) } else { Err(log) }
+            })
+            .await;
+            assert!(worker.sigterm());
+        }
+        assert!(
+            !worker.exited(Duration::from_mins(1)).await.success(),
+            "{}",
+            worker.log()
+        );
+        // A worker that is told twice still has the time that its agents need, and may have ended the turn.
+        match lease(&world, &turn).await {
+            Some(_) => gone_within_the_lease(&world, &mark, &turn).await,
+            None => assert_eq!(mark.agents(), Vec::<String>::new()),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_warden_that_is_killed_is_replaced_and_leaves_with_its_worker() {
+    let (world, mark) = (World::start().await, Mark::new());
+    let worker = start(&world, &mark, "", &[]);
+    worker.ready().await;
+    let turn = frozen_tree(&world, &mark).await;
+    let first = warden(&worker, None).await;
+    rustix::process::kill_process(first, Signal::KILL).unwrap();
+    let second = warden(&worker, Some(first)).await;
+    assert_eq!(mark.living().len(), 5);
+    assert!(worker.sigkill());
+    gone_within_the_lease(&world, &mark, &turn).await;
+    poll::until("it leaves", || async {
+        let there = rustix::process::test_kill_process(second);
+        there.err().map(drop).ok_or("it is there")
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -146,7 +146,7 @@ async fn a_long_turn_keeps_snapshots_and_reads_the_same() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drained_worker_lets_turns_finish_and_gives_the_rest_back() {
     let world = World::start().await;
-    let settings = [("drain.deadline", "2s"), ("drain.delay", "0s")];
+    let settings = [("drain.deadline", "4s"), ("drain.delay", "0s")];
     let worker = RunningWorker::start(&world.redis.url(), &settings).await;
     let long = world.send("c-1", "chunks=2 nonce=q hold=3600").await;
     let once = world

@@ -244,11 +244,13 @@ fn all_fields() -> impl Iterator<Item = &'static Field> {
     SECTIONS.iter().flat_map(|section| section.fields)
 }
 
-/// The key that was meant: one spelled nearly like it here, or one of that name in another section.
+/// The key that was meant: one spelled nearly like it here, or one of that name in another section, which it may name, too, as flags
+/// and variables do.
 fn near_key(section: &SectionInfo, key: &str) -> Option<String> {
     let near =
         nearest(key, section.fields.iter().map(|field| field.key)).map(|near| format!("{}.{near}", section.name));
-    near.or_else(|| all_fields().find(|field| field.key == key).map(Field::path))
+    let elsewhere = || all_fields().find(|field| field.key == key || field.path().replace('.', "_") == key);
+    near.or_else(|| elsewhere().map(Field::path))
 }
 
 fn unknown(what: &str, hint: Option<String>) -> String {
@@ -321,13 +323,14 @@ mod tests {
             Loader::new()
                 .text(
                     "relevo.toml",
-                    "[lease]\ntll = \"15s\"\n[retentoin]\n[drain]\ndeadline = 5",
+                    "[lease]\ntll = \"15s\"\n[retentoin]\n[drain]\ndeadline = 5\n[gateway]\nadmin_listen = \"h:1\"",
                 )
                 .env(env(&[("RELEVO_WORKER_SLOT", "8"), ("RELEVO_TURN_ATTEMPTS", "0")]))
                 .set("redis.uri", "redis://h"),
         );
-        assert_eq!(errors.len(), 6, "{errors:#?}");
+        assert_eq!(errors.len(), 7, "{errors:#?}");
         for part in [
+            "gateway.admin_listen in relevo.toml: is no known key; did you mean admin.listen?",
             "lease.tll in relevo.toml: is no known key; did you mean lease.ttl?",
             "[retentoin] in relevo.toml: is no known section; did you mean [retention]?",
             "drain.deadline in relevo.toml = 5: must be a duration",

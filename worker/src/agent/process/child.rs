@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsFd as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -24,9 +24,11 @@ use super::env;
 use super::lines::Lines;
 use super::stderr::{Log, pump};
 use super::uproot::uproot;
+use super::warden::{Warden, Watch, binary};
 use crate::agent::Turn;
 use crate::runner::leases::Guard;
-use crate::supervise::link::{Deadline, Exit, Link, Say, pair};
+use crate::supervise::link::{Deadline, Exit, Link, Say, Watched, pair};
+use crate::supervise::tree::Root;
 use crate::supervise::{RUN, SUBCOMMAND};
 
 /// How much of standard output is read at once: with the pipe's own 64 KiB, all that a flooding process gets ahead by.
@@ -102,6 +104,8 @@ impl Input {
 #[derive(Debug)]
 pub(super) struct Child {
     pub(super) link: Arc<Link>,
+    /// Who sees to its supervisor when this worker does not.
+    watch: Arc<Watch>,
     pub(super) input: Input,
     pub(super) lines: Lines<BufReader<ChildStdout>>,
     pub(super) fate: Fate,
@@ -144,15 +148,14 @@ impl Drop for Child {
 pub(super) fn start(
     config: &ProcessConfig,
     supervisor: Option<&Path>,
+    warden: &Warden,
     turn: &Turn,
     tasks: &Tasks,
 ) -> Result<Child, StartError> {
     let variables = env::variables(config).map_err(StartError::Environment)?;
     let (link, theirs) = pair()?;
     let (stdin_end, input) = io::pipe()?;
-    // This very file, even when another version has replaced it.
-    let program = supervisor.map_or_else(|| PathBuf::from("/proc/self/exe"), Path::to_path_buf);
-    let mut command = Command::new(program);
+    let mut command = Command::new(binary(supervisor));
     command
         .arg0("relevo-supervise")
         .args([SUBCOMMAND, RUN, &config.kill_grace.as_millis().to_string()])
@@ -173,7 +176,18 @@ pub(super) fn start(
     let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
         return Err(io::Error::other("no pipes").into());
     };
-    link.say_with(&Say::Start(turn.guard.deadline()), stdin_end.as_fd())?;
+    let pid = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+    let Some(root) = pid.and_then(Root::of) else {
+        return Err(io::Error::other("/proc does not show it").into());
+    };
+    let deadline = turn.guard.deadline();
+    // ORDER: watched before there is a program that could stop it.
+    let watch = Arc::new(warden.watch(Watched {
+        supervisor: root,
+        grace: config.kill_grace,
+        kill: deadline.kill,
+    }));
+    link.say_with(&Say::Start(deadline), stdin_end.as_fd())?;
     let log = Arc::new(Mutex::new(Log::default()));
     let (done, pumped) = oneshot::channel();
     let to = Arc::clone(&log);
@@ -184,6 +198,7 @@ pub(super) fn start(
     };
     Ok(Child {
         link: Arc::new(link),
+        watch,
         input: Input {
             pipe: Some(pipe::Sender::from_owned_fd(input.into())?),
             waiting: VecDeque::new(),
@@ -208,19 +223,21 @@ impl Child {
 
     /// Ties its life to a lease: every renewal moves its deadline, from the thread that renews.
     pub(super) fn live_by(&self, guard: &Guard) {
-        let link = Arc::clone(&self.link);
-        // A supervisor that cannot be told lets the old deadline stand, which is the safe side.
-        guard.follow(move |deadline| drop(link.say(&Say::Deadline(deadline))));
+        let (link, watch) = (Arc::clone(&self.link), Arc::clone(&self.watch));
+        guard.follow(move |deadline| {
+            // A supervisor that cannot be told lets the old deadline stand, which is the safe side.
+            drop(link.say(&Say::Deadline(deadline)));
+            watch.until(deadline.kill);
+        });
     }
 
     /// Lets it live on without a lease, idle, for a while.
     pub(super) fn rest(&self, guard: &Guard, keep: Duration) {
         guard.leave();
         let term = clock::boottime() + keep;
-        drop(self.link.say(&Say::Deadline(Deadline {
-            term,
-            kill: term + SLACK,
-        })));
+        let kill = term + SLACK;
+        drop(self.link.say(&Say::Deadline(Deadline { term, kill })));
+        self.watch.until(kill);
     }
 
     /// SIGTERM now, SIGKILL after this.
@@ -235,7 +252,7 @@ impl Child {
             Some(Say::Exited(exit)) => self.fate.exit = Some(exit),
             Some(Say::Failed(why)) => self.log().add(&format!("the command cannot be run: {why}")),
             Some(Say::Gone) => self.fate.gone = true,
-            Some(Say::Start(_) | Say::Deadline(_) | Say::Stop(_)) => {}
+            Some(Say::Start(_) | Say::Deadline(_) | Say::Stop(_) | Say::Watch(_)) => {}
             None => {
                 // The supervisor died before its tree: its command dies with it, the command's group is ended here.
                 if let Some(group) = self.pid.filter(|_| !self.fate.gone) {

@@ -212,8 +212,10 @@ crate::settings! {
         /// How long a gateway still accepts after /readyz has turned 503, so that load balancers notice. Longer than
         /// the interval of their probes, or clients meet a closed port. Workers do not wait: they stop taking at once.
         delay: Duration = "5s",
-        /// How long running turns, streams and blocking calls may go on. What runs then is handed to other workers, and
-        /// the last fifth of it closes streams, paced. Must be shorter than the time the platform gives before SIGKILL
+        /// How long running turns, streams and blocking calls may go on. The last fifth of it closes streams, paced. Agents
+        /// that still run are told to stop when as much is left of it as they may take, at least 5 seconds (or half of it), and
+        /// their turns are handed to other workers: `kill_grace` and 3 seconds for programs, 7 seconds for `kind = "a2a"`, 3
+        /// for others. Must be longer than that, and shorter than the time the platform gives before SIGKILL
         /// (terminationGracePeriodSeconds), or turns wait for their leases to run out instead.
         deadline: Duration = "10m",
     }
