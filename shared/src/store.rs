@@ -60,7 +60,7 @@ pub use subscriber::{Heard, Subscriber, SubscriberHandle};
 pub use suspend::{Answering, Suspend};
 pub use sweep::Swept;
 pub use tasks::{HistoryLength, Shown, StoredTask};
-pub use turns::{Refused, Submit, Submitted, Take, Taken, Took};
+pub use turns::{Queued, Refused, Submit, Submitted, Take, Taken, Took};
 pub use used::{Use, Used};
 pub use waiting::{Interrupt, MOST_WAITING, Withdrawal};
 pub use workers::{SILENT_MS, Serves, Serving, WorkerSeen};

@@ -249,6 +249,7 @@ impl Turn {
             keep: &Keep::default(),
             remember_ms: self.taken.record.remember_ms,
             direct,
+            queued: &self.taken.queued,
         };
         self.store
             .finish(&self.batch(&new, nonce, open), &finish)

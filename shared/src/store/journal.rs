@@ -7,7 +7,7 @@ use redis::{RedisError, Value};
 use super::connection::{At, Via, command};
 use super::retention::Keep;
 use super::script::{Args, MAX_BYTES, Name, Reply, text};
-use super::turns::json;
+use super::turns::{Queued, json};
 use super::{Store, StoreError};
 use crate::domain::class::{Class, Kind};
 use crate::domain::event::{self, Event};
@@ -132,6 +132,8 @@ pub struct Finish<'a> {
     pub remember_ms: u64,
     /// Whether it is an answer without a task, if nobody has seen the task.
     pub direct: bool,
+    /// Where it was taken from.
+    pub queued: &'a Queued,
 }
 
 /// What became of a batch.
@@ -238,7 +240,10 @@ impl Store {
         Self::keep_args(&mut args, finish.keep, finish.end.is_terminal(), finish.remember_ms);
         history_args(&mut args, finish.history)?;
         events_args(&mut args, batch.events);
-        args.push(batch.agent);
+        args.push(batch.agent)
+            .push(&finish.queued.counts_for)
+            .push(&finish.queued.entry)
+            .push(&finish.queued.queue);
         let mut reply = self.run(Name::Finish, batch.partition, &args).await?;
         let answer = self.emit_reply(&mut reply)?;
         if let EmitReply::Done { now, repeat: false, .. } = answer {

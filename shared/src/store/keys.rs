@@ -243,7 +243,7 @@ pub fn documented() -> Vec<KeyDoc> {
         doc(
             "meta",
             "hash",
-            "`run` server run id seen, `grace` Redis ms before which no lease is judged, `swept` janitor stamp, `cleaned` when the consumers of the queues were last looked through",
+            "`run` server run id seen, `grace` Redis ms before which no lease is judged, `swept` janitor stamp, `cleaned` when the consumers of the queues were last looked through, `side:<takers>` that their queues `:first` and `:last` may hold turns",
             "one per partition",
         ),
         doc(

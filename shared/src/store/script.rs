@@ -10,9 +10,10 @@ use super::{Store, StoreError};
 use crate::ids::Partition;
 
 /// The parts that scripts share, put after their first line.
-const LIBRARIES: [(&str, &str); 13] = [
+const LIBRARIES: [(&str, &str); 15] = [
     ("base", include_str!("lua/lib/base.lua")),
     ("storage", include_str!("lua/lib/storage.lua")),
+    ("side", include_str!("lua/lib/side.lua")),
     ("index", include_str!("lua/lib/index.lua")),
     ("journal", include_str!("lua/lib/journal.lua")),
     ("fence", include_str!("lua/lib/fence.lua")),
@@ -21,6 +22,7 @@ const LIBRARIES: [(&str, &str); 13] = [
     ("expect", include_str!("lua/lib/expect.lua")),
     ("wait", include_str!("lua/lib/wait.lua")),
     ("promote", include_str!("lua/lib/promote.lua")),
+    ("place", include_str!("lua/lib/place.lua")),
     ("conclude", include_str!("lua/lib/conclude.lua")),
     ("release", include_str!("lua/lib/release.lua")),
     ("withdraw", include_str!("lua/lib/withdraw.lua")),

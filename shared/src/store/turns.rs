@@ -146,6 +146,16 @@ pub struct Taken {
     pub canceled: bool,
     /// Since when it is the live turn of its context (Redis ms).
     pub since: u64,
+    /// Where it was taken from.
+    pub queued: Queued,
+}
+
+/// The place of a turn in a queue, as the scripts name it. The same for as long as its lease holds.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Queued {
+    pub(super) counts_for: String,
+    pub(super) entry: String,
+    pub(super) queue: String,
 }
 
 impl Store {
@@ -336,10 +346,12 @@ fn taken(store: &Store, mut row: Reply, partition: Partition, last_queue: &str) 
     } else {
         Some(read_json("snapshot", &base)?)
     };
-    let last_attempt = row.text()? == last_queue;
+    let queue = row.text()?;
+    let last_attempt = queue == last_queue;
     let canceled = row.flag()?;
     let previous = row.text()?.parse().ok().map(Epoch);
     let since = row.text()?.parse().unwrap_or(record.submitted);
+    let (entry, counts_for) = (row.text()?, row.text()?);
     Ok(Taken {
         record,
         partition,
@@ -355,6 +367,11 @@ fn taken(store: &Store, mut row: Reply, partition: Partition, last_queue: &str) 
         last_attempt,
         canceled,
         since,
+        queued: Queued {
+            counts_for,
+            entry,
+            queue,
+        },
     })
 }
 

@@ -912,6 +912,7 @@ impl Running {
             keep: &keep,
             remember_ms: 0,
             direct,
+            queued: &self.taken.queued,
         };
         let batch = Batch {
             state: end.state(),

@@ -32,6 +32,7 @@ async fn an_end_is_written_whatever_the_task_has_grown_to() {
         keep: &Keep::default(),
         remember_ms: 0,
         direct: false,
+        queued: &turn.taken.queued,
     };
     let batch = Batch {
         state: TaskState::Completed,

@@ -148,6 +148,7 @@ impl<'a> Story<'a> {
             keep: &Keep::default(),
             remember_ms: 0,
             direct: false,
+            queued: &turn.taken.queued,
         };
         let batch = Batch {
             state: end.state(),

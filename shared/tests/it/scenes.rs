@@ -485,6 +485,10 @@ impl Stage<'_> {
         self.back(&last, Why::Crash).await;
         self.back(&first, DRAINED).await;
         world.queued("new").await;
+        for suffix in [":first", ":last"] {
+            let queue = world.store.keys().queue(ONLY, "default", suffix);
+            world.probe.ask(&["XGROUP", "CREATE", &queue, "workers", "0"]);
+        }
         self.ready();
         world.take_as(&world.worker, ONLY, TTL, 5).await;
         self.done("turns of all three queues", "take");
@@ -502,6 +506,13 @@ impl Stage<'_> {
         self.ready();
         world.take(ONLY).await;
         self.done("the first turn ever", "take");
+
+        world.queued("c-1").await;
+        let meta = world.store.keys().meta(ONLY);
+        world.probe.ask(&["HSET", &meta, "side:default", "1"]);
+        self.ready();
+        world.take(ONLY).await;
+        self.done("a turn, and none in the queues that were said to have some", "take");
 
         world.queued("c-1").await;
         world.queued("c-2").await;
@@ -988,6 +999,13 @@ impl Stage<'_> {
         self.ready();
         world.sweep(ONLY).await;
         self.done("the first look", "sweep");
+
+        let turn = self.begun("first").await;
+        self.back(&turn, DRAINED).await;
+        world.probe.ask(&["HDEL", &meta, "side:default"]);
+        self.ready();
+        world.sweep(ONLY).await;
+        self.done("a turn that was handed back, which nobody has noted", "sweep");
 
         world.ended("c-1", End::Completed).await;
         world.queued("c-2").await;

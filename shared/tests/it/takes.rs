@@ -177,12 +177,45 @@ async fn entries_that_stand_for_no_live_turn_are_dropped_by_whoever_meets_them()
     add(&first, &live.turn.to_string(), world.context(&live).as_str());
     add(&first, &ended.turn.to_string(), world.context(&ended).as_str());
     add(&queue, "nobody", "nowhere");
+    // Whoever added them did not say so: the janitor's look does.
+    world.sweep(ONLY).await;
     let taken = world.take_as(&world.worker, ONLY, TTL, 8).await;
     assert_eq!(turns(&taken), ids(&[&live]));
     assert_eq!(world.probe.length("XLEN", &first), 0);
     assert_eq!(world.probe.length("XLEN", &queue), 1, "the entry of the live turn");
     let groups = &world.probe.stream(&first).groups;
     assert!(groups["workers"].pending.is_empty());
+}
+
+#[tokio::test]
+async fn queues_that_are_empty_nearly_always_are_read_when_they_may_hold_turns() {
+    let world = World::small().await;
+    let meta = world.store.keys().meta(ONLY);
+    let noted = || world.probe.text(&["HGET", &meta, "side:default"]).is_some();
+    let turn = world.running("c-1").await;
+    assert!(!noted());
+    assert_eq!(hand_back(&world, &turn, DRAINED).await, GivenBack::Queued);
+    assert!(noted());
+    let taken = world.take_as(&world.worker, ONLY, TTL, 4).await;
+    assert_eq!(turns(&taken), ids(&[&turn.taken.record]));
+    assert!(noted(), "there could be another");
+    // Of both queues nothing may be said as long as one was not asked.
+    let four = tokens(4);
+    let none = Take {
+        last: false,
+        ..take(ONLY, &world.worker, &four)
+    };
+    assert!(world.store.take(&none).await.unwrap().turns.is_empty() && noted());
+    assert!(world.take_as(&world.worker, ONLY, TTL, 4).await.is_empty() && !noted());
+
+    // A process that does not note it: the turn is found by the janitor's look.
+    let other = world.running("c-2").await;
+    assert_eq!(hand_back(&world, &other, DRAINED).await, GivenBack::Queued);
+    world.probe.ask(&["HDEL", &meta, "side:default"]);
+    assert!(world.take_as(&world.worker, ONLY, TTL, 4).await.is_empty());
+    world.sweep(ONLY).await;
+    let taken = world.take_as(&world.worker, ONLY, TTL, 4).await;
+    assert_eq!(turns(&taken), ids(&[&other.taken.record]));
 }
 
 #[tokio::test]

@@ -98,6 +98,7 @@ pub(crate) async fn finish(
         keep,
         remember_ms: taken.record.remember_ms,
         direct,
+        queued: &taken.queued,
     };
     let batch = batch(taken, ready, prev);
     let mut tries = 0;

@@ -1,13 +1,13 @@
 #!lua
 -- Resumes a suspended turn with its user's answer: record, history, first event, queue entry, due, indexes, in one step.
 -- KEYS    1 meta
--- ARGV    1 publish command, 2 queue to join (of the pool), 3 turn, 4 context key, 5 scope, 6 task, 7 record of the turn from now on, 8 id of
+-- ARGV    1 publish command, 2 queue to join (`:first` or `:last` of the pool), 3 turn, 4 context key, 5 scope, 6 task, 7 record of the turn from now on, 8 id of
 --         the answer, 9 nonce, 10 prev, 11 stamp, 12 state, 13 its number in the journal, 14 how long it may be queued (ms),
 --         15 deadline of the turn or '', 16 how long a repeat is answered (ms), 17 '1' = it works in its context's workspace, 18 count
 --         of history items, then the items, then 1, the first event, its kind
 -- DERIVES turn:<id> ctx:<ctx> task:<id> hist:<id> ev:<id> turns:* storages due suspended idx:* ch:<task>
 -- RETURNS OK first number now place, storage where it is queued or '' | DUPLICATE and the same, without storage | WORKING | TERMINAL | NOT_FOUND | RETRY
--- USES    base storage index journal
+-- USES    base storage side index journal
 local publish, queue, turn, ctx, scope, task, record, id, nonce, prev, stamp, state, number = unpack(ARGV, 1, 13)
 local turn_key, task_key, ctx_key, seen_key = P .. 'turn:' .. turn, P .. 'task:' .. task, P .. 'ctx:' .. ctx, P .. 'turn:' .. id
 
@@ -42,6 +42,7 @@ if items > 0 then
 end
 local first = append(task, prev, nonce, at)
 redis.call('HSET', task_key, 'state', state, 'last', first, 'up', stamp, 'n', number, 'k', 'n')
+redis.call('HSET', KEYS[1], side(takers(home(queue, storage))), '1')
 local entry, home_queue = enqueue(queue, storage, turn, ctx)
 redis.call('HSET', turn_key, 'r', record, 'e', entry, 'q', home_queue, 'since', int(now))
 redis.call('HSET', ctx_key, 'at', '')

@@ -5,7 +5,7 @@
 --         11 '' | 'working' | 'boundary' (opens the attempt), 12 snapshot, 13 class of the end ('i' | 't'),
 --         14 '1' when the end is a cancel's, '2' when it is an answer without a task: nobody ever sees that one, if somebody hears it now, 15 trim journal below this id or '', 16-19 how long to keep task, context, journal
 --         and turn (ms), 20 count of history items, then the items, then count of events, then pairs (event, kind), then
---         the agent
+--         the agent, then what `take` said of its place: scope that it counts for or '', entry, queue
 -- DERIVES ctx:<ctx> wait:<ctx> waiting task:<id> turn:<id> ev:<id> sess:<ctx>:<agent> hist:<id> turns:* storages q:<scope> due retain idx:* ch:<task>
 -- RETURNS DONE last now repeat heard, who takes the turn that waited and is queued now or '' | FENCED | DIVERGED last | CANCELLED | SEEN
 -- USES    base index journal fence storage wait promote conclude release
@@ -26,10 +26,11 @@ if open == 'boundary' then -- what else an opening notes of the turn goes with t
   take_back(P .. 'turn:' .. turn, task, t, P .. 'sess:' .. ctx .. ':' .. ARGV[at + 2 * tonumber(ARGV[at]) + 1])
 end
 local last = append(task, prev, nonce, at)
+local place = at + 2 * tonumber(ARGV[at]) + 2
 local bell = release({
   ctx = ctx, turn = turn, task = task, class = class, state = state,
   snapshot = snapshot, last = last, stamp = stamp, minid = ARGV[15], keep = 16, history = 20, base = t[5],
-  waits = c[5], storage = c[6], hid = t[6],
+  waits = c[5], storage = c[6], hid = t[6], place = { ARGV[place], ARGV[place + 1], ARGV[place + 2] },
 })
 local heard, ears = announce(publish, task, prev, last, at)
 if ARGV[14] == '2' and ears > 0 then

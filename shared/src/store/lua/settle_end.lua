@@ -7,7 +7,7 @@
 --         then the items, then count of events, then pairs (event, kind)
 -- DERIVES ctx:<ctx> wait:<ctx> waiting turn:<id> task:<id> ev:<id> hist:<id> turns:* storages q:<scope> turns:dead due suspended retain idx:* ch:<task>
 -- RETURNS OK last now, who takes the turn that waited and is queued now or '' | RETRY
--- USES    base run expect index journal storage wait promote conclude release
+-- USES    base run expect index journal storage wait promote place conclude release
 local DEAD_BYTES = 4194304 -- of records as large as the last, per partition
 local as_read, waits, suspended, storage = expected()
 if not as_read then
@@ -36,7 +36,7 @@ local last = append(task, prev, ARGV[11], at)
 local bell = release({
   ctx = ctx, turn = turn, task = task, class = ARGV[15], state = state,
   snapshot = ARGV[14], last = last, stamp = stamp, minid = ARGV[16], keep = 17, history = 23, base = t[3],
-  waits = waits, storage = storage, hid = t[4],
+  waits = waits, storage = storage, hid = t[4], place = place_of(turn),
 })
 index(t[2], ctx, task, t[1], state, stamp)
 announce(publish, task, prev, last, at)

@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
 -- Gives a turn that nobody holds (or that its holder gives back) to another worker, or lets it wait.
 -- KEYS    1 meta
--- ARGV    1 publish command (unused), 2-10 what the caller read (lib/expect.lua), 11 queue to join, of the pool ('' = wait until 13),
+-- ARGV    1 publish command (unused), 2-10 what the caller read (lib/expect.lua), 11 queue to join, `:first` or `:last` of the pool ('' = wait until 13),
 --         12 '' | 'handback' | 'attempt' (what it costs), 13 Redis ms to look again
 -- DERIVES ctx:<ctx> turn:<id> task:<id> turns:* storages due
 -- RETURNS OK now, who takes it or '' | RETRY
--- USES    base storage run expect
+-- USES    base storage side run expect
 local as_read, _, _, storage = expected()
 if not as_read then
   return { 'RETRY' }
@@ -20,6 +20,7 @@ end
 local entry, bell = '', ''
 if queue ~= '' then
   storage = old[3] and storage
+  redis.call('HSET', KEYS[1], side(takers(home(queue, storage))), '1')
   entry, queue = enqueue(queue, storage, turn, ctx)
   bell = takers(queue)
   at = int(math.min(tonumber(at), now + left_alone(storage)))

@@ -10,7 +10,7 @@
 -- DERIVES turn:<id> ctx:<ctx> wait:<ctx> waiting task:<id> hist:<id> ev:<id> turns:* storages q:<scope> due idx:* retain ch:<task> ctl
 -- RETURNS OK first number now place, storage where it is queued or '' | DUPLICATE and the same | BUSY turn | WORKING | TERMINAL | NOT_FOUND | RETRY
 --         | TAKEN | LIMITED
--- USES    base storage index journal wait conclude withdraw
+-- USES    base storage index journal wait place conclude withdraw
 local publish, pool, turn, ctx, context_id, scope, task, record, nonce, prev, stamp, state = unpack(ARGV, 1, 12)
 local turn_key, task_key, ctx_key, line = P .. 'turn:' .. turn, P .. 'task:' .. task, P .. 'ctx:' .. ctx, P .. 'wait:' .. ctx
 

@@ -5,7 +5,7 @@
 --         4 '1' when this goes on with the look before, whose batch was full, 5.. pools
 -- DERIVES due retain turns:* storages
 -- RETURNS SKIP | SWEPT now grace restarted, due context keys, retained members that are due, who has undelivered turns to take (lib/storage.lua)
--- USES    base run queue
+-- USES    base run queue side
 local m = redis.call('HMGET', KEYS[1], 'run', 'grace', 'swept', 'cleaned')
 local age = now - tonumber(m[3] or '0')
 if ARGV[4] ~= '1' and age >= 0 and age < 900 then -- a stamp from the future is of a clock that was put back
@@ -47,7 +47,11 @@ local waiting = {}
 local cleaning = math.abs(now - tonumber(m[4] or '0')) >= 3600000
 local function look(takers)
   local key = P .. 'turns:' .. takers
-  if undelivered(key) or undelivered(key .. ':first') or undelivered(key .. ':last') then
+  local besides = undelivered(key .. ':first') or undelivered(key .. ':last')
+  if besides then
+    redis.call('HSET', KEYS[1], side(takers), '1')
+  end
+  if besides or undelivered(key) then
     waiting[#waiting + 1] = takers
   end
   return key
@@ -67,6 +71,7 @@ for _, takers in ipairs(redis.call('ZRANGE', P .. 'storages', 0, -1)) do
   if turns == 0 then
     redis.call('DEL', key, key .. ':first', key .. ':last')
     redis.call('ZREM', P .. 'storages', takers)
+    redis.call('HDEL', KEYS[1], side(takers))
   end
 end
 if cleaning then

@@ -6,23 +6,26 @@
 -- DERIVES turns:* storages ctx:<ctx> turn:<id> task:<id> due
 -- RETURNS TAKEN now full, then a list per turn: turn, context key, token, epoch, record, number, charged, handbacks,
 --         opened, first, last, base snapshot or '', queue, cancelled, epoch before or '',
---         since when it is live, if it waited behind another, or ''
--- USES    base storage run
+--         since when it is live, if it waited behind another, or '', its entry, scope that it counts for or ''
+-- USES    base storage side run
 local pool, worker, n, ttl = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local expires = int(now + ttl)
 -- Leases that a restart meets before the janitor's first look at the partition must get their grace: note whose they are.
-local server = not redis.call('HGET', KEYS[1], 'run') and run_id()
+local meta = redis.call('HMGET', KEYS[1], 'run', side(pool))
+local server = not meta[1] and run_id()
 local out = {}
 local unreadable -- an error that must not cost the turns that are leased already
 
 local function read_turn(turn)
-  return redis.call('HMGET', P .. 'turn:' .. turn, 'r', 'k', 'n', 'charged', 'handbacks', 'opened', 'f', 'e', 'q', 'since', 'ws')
+  return redis.call('HMGET', P .. 'turn:' .. turn, 'r', 'k', 'n', 'charged', 'handbacks', 'opened', 'f', 'e', 'q', 'since', 'ws', 's')
 end
 
 local function turn_row(turn, r, ctx, token, epoch, queue, canceled, before)
-  local t = redis.call('HMGET', P .. 'task:' .. r[2], 'last', 'snap', 'base')
+  -- A turn that has created its task, and whose first attempt begins, is all that its task has seen.
+  local fresh = r[3] == '1' and not r[6]
+  local t = fresh and { r[7] } or redis.call('HMGET', P .. 'task:' .. r[2], 'last', 'snap', 'base')
   out[#out + 1] = { turn, ctx, token, epoch, r[1], r[3], r[4] or '0', r[5] or '0', r[6] or '0', r[7], t[1] or '',
-    t[3] or t[2] or '', queue, canceled and '1' or '', before, r[10] or '' }
+    t[3] or t[2] or '', queue, canceled and '1' or '', before, r[10] or '', r[8], r[12] or '' }
 end
 
 local function lease(queue, entry, turn, ctx)
@@ -62,6 +65,9 @@ end
 local function read(queue, count, from, visit)
   local key = P .. queue
   local got = redis.pcall('XREADGROUP', 'GROUP', 'workers', worker, 'COUNT', count, 'STREAMS', key, from)
+  if got and got.err and from ~= '>' and string.find(got.err, '^NOGROUP') then
+    return 0 -- nobody has ever taken from it
+  end
   if got and got.err then
     -- No queue or no group. Made here, in the same step: turns of another queue may be leased already. From the beginning:
     -- a turn may have been queued before anyone listened.
@@ -72,11 +78,13 @@ local function read(queue, count, from, visit)
     unreadable = got
     return
   end
-  for _, entry in ipairs(got and got[1][2] or {}) do
+  local entries = got and got[1][2] or {}
+  for _, entry in ipairs(entries) do
     if entry[2] then
       visit(queue, entry[1], field(entry[2], 't'), field(entry[2], 'x'))
     end
   end
+  return #entries
 end
 
 local first, main, last = 'turns:' .. pool .. ':first', 'turns:' .. pool, 'turns:' .. pool .. ':last'
@@ -97,11 +105,11 @@ if ARGV[5] == '1' then
     return { 'TAKEN', int(now), '1', out }
   end
 end
-if ARGV[6] == '1' and #out < n then
-  read(last, 1, '>', lease)
-end
-if #out < n then
-  read(first, n - #out, '>', lease)
+if meta[2] and #out < n then
+  local none = ARGV[6] == '1' and read(last, 1, '>', lease) == 0
+  if #out < n and read(first, n - #out, '>', lease) == 0 and none then
+    redis.call('HDEL', KEYS[1], side(pool)) -- both were asked and are empty
+  end
 end
 if #out < n then
   read(main, n - #out, '>', lease)

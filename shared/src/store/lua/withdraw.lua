@@ -4,7 +4,7 @@
 -- ARGV    1 publish command, 2 context key, 3.. the turn and its end (lib/withdraw.lua)
 -- DERIVES wait:<ctx> waiting ctx:<ctx> turn:<id> task:<id> ev:<id> hist:<id> q:<scope> retain idx:* ch:<task>
 -- RETURNS OK last now | RETRY
--- USES    base index journal wait conclude withdraw
+-- USES    base index journal wait place conclude withdraw
 local publish, ctx, turn, task, prev = unpack(ARGV, 1, 5)
 if not redis.call('LPOS', P .. 'wait:' .. ctx, turn) or not is_as_read(3) then
   return { 'RETRY' }

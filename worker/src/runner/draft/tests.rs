@@ -2,6 +2,7 @@ use a2a::{Artifact, Part, Role};
 use proptest::prelude::*;
 use relevo_shared::domain::record::Tries;
 use relevo_shared::ids::{ContextKey, Epoch, LeaseToken, ScopeKey};
+use relevo_shared::store::Queued;
 
 use super::*;
 use crate::fixture::record;
@@ -31,6 +32,7 @@ fn taken(opened: u32) -> Taken {
         last_attempt: false,
         canceled: false,
         since: 1_000,
+        queued: Queued::default(),
     }
 }
 

@@ -12,6 +12,9 @@ const DEAF: Duration = Duration::from_secs(1);
 /// The pause between two looks at the queues meanwhile.
 const LOOK: Duration = Duration::from_millis(250);
 
+/// How many times in a row bells are waited for without a look before.
+const QUIET: u32 = 16;
+
 /// A partition that has undelivered turns for these takers.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Rung {
@@ -27,6 +30,8 @@ pub(super) struct Bells {
     deaf: Option<Instant>,
     /// What the queues showed meanwhile.
     found: Vec<Rung>,
+    /// How often it is waited at once, because nothing rang when it was looked: that costs Redis one command and not two.
+    quiet: u32,
 }
 
 impl Bells {
@@ -37,6 +42,7 @@ impl Bells {
             waiter,
             deaf: None,
             found: Vec::new(),
+            quiet: 0,
         }
     }
 
@@ -78,12 +84,17 @@ impl Bells {
         if !self.takers.is_empty() {
             self.takers.rotate_left(1);
         }
-        for takers in &self.takers {
-            if let Some(partition) = store.answer_bell(takers).await? {
-                let takers = takers.clone();
-                return Ok(Some(Rung { takers, partition }));
+        if self.quiet == 0 {
+            // Cheaper than to wait where there is always something: over the connection that others share.
+            for takers in &self.takers {
+                if let Some(partition) = store.answer_bell(takers).await? {
+                    let takers = takers.clone();
+                    return Ok(Some(Rung { takers, partition }));
+                }
             }
+            self.quiet = QUIET;
         }
+        self.quiet -= 1;
         let rung = self.waiter.wait(&self.takers, wait).await?;
         Ok(rung.map(|(takers, partition)| Rung { takers, partition }))
     }

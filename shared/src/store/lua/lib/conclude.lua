@@ -1,7 +1,7 @@
--- Stores the result of a turn, and leaves of it what answers a repeated submit. All checks are the caller's. Returns where it was
--- queued: entry and queue.
+-- Stores the result of a turn, and leaves of it what answers a repeated submit: `f` and `n`. All checks are the caller's.
 -- f: turn, task, class, state, snapshot, last, stamp, keep (place of four numbers of ms in ARGV: task, context, journal, turn),
---    history (place of a count in ARGV, then items), hid (whether nobody saw the task: an end is seen, unless the caller says otherwise)
+--    history (place of a count in ARGV, then items), hid (whether nobody saw the task: an end is seen, unless the caller says otherwise),
+--    place (lib/place.lua)
 local function conclude(f)
   local items = f.history + tonumber(ARGV[f.history])
   for from = f.history + 1, items, 1000 do -- in pieces: Lua cannot unpack more than some thousand values
@@ -13,12 +13,9 @@ local function conclude(f)
     redis.call('HDEL', P .. 'task:' .. f.task, 'hid')
   end
   local turn = P .. 'turn:' .. f.turn
-  local r = redis.call('HMGET', turn, 'f', 'n', 's', 'e', 'q')
-  if r[3] then
-    redis.call('ZREM', P .. 'q:' .. r[3], f.turn)
+  if f.place[1] and f.place[1] ~= '' then
+    redis.call('ZREM', P .. 'q:' .. f.place[1], f.turn)
   end
-  redis.call('DEL', turn)
-  redis.call('HSET', turn, 'f', r[1] or '', 'n', r[2] or '')
+  redis.call('HDEL', turn, 'r', 'k', 'e', 'q', 's', 'ws', 'age', 'dl', 'place', 'since', 'charged', 'handbacks', 'opened', 'begun', 'slen', 'sn')
   redis.call('PEXPIRE', turn, ARGV[f.keep + 3])
-  return r[4], r[5]
 end

@@ -3,13 +3,14 @@
 -- f: what lib/conclude.lua wants, and ctx, minid, base (whether the task has one), waits (whether the context says that turns wait), storage (of
 -- the context, or false)
 local function release(f)
-  local entry, queue = conclude(f)
+  conclude(f)
   if f.base then
     redis.call('HDEL', P .. 'task:' .. f.task, 'base', 'basec')
   end
   if f.minid ~= '' then
     redis.call('XTRIM', P .. 'ev:' .. f.task, 'MINID', f.minid)
   end
+  local entry, queue = f.place[2], f.place[3]
   if entry and entry ~= '' then
     redis.call('XACK', P .. queue, 'workers', entry)
     redis.call('XDEL', P .. queue, entry)

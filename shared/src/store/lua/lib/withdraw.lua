@@ -23,7 +23,7 @@ local function withdraw(ctx, at)
   local last = append(task, prev, nonce, (places(at)))
   conclude({
     turn = turn, task = task, class = 't', state = state, snapshot = snapshot, last = last, stamp = stamp,
-    keep = at + 7, history = at + 11, hid = t[3],
+    keep = at + 7, history = at + 11, hid = t[3], place = place_of(turn),
   })
   redis.call('ZADD', P .. 'retain', int(now + tonumber(ARGV[at + 7])), 't:' .. task,
     int(now + tonumber(ARGV[at + 9])), 'j:' .. task)
