@@ -6,6 +6,7 @@
 //! - A boundary takes everything back that came after its `validThrough`.
 
 use std::collections::HashMap;
+use std::io;
 
 use a2a::{Artifact, Message, Part, PartContent, StreamResponse, Task, TaskArtifactUpdateEvent, TaskStatus};
 use a2a::{TaskState, TaskStatusUpdateEvent};
@@ -16,7 +17,26 @@ use serde_json::Value;
 use super::class::{Class, Kind};
 use super::event::{TURN, valid_through};
 use super::record::TurnRecord;
+use super::state::End;
 use crate::ids::EntryId;
+
+/// Most bytes of messages, as JSON, that a snapshot holds for good: a listing reads snapshots even if it shows no history.
+const SMALL_MESSAGES: usize = 2 << 10;
+
+/// Room for so many bytes, which nobody keeps.
+struct AtMost(usize);
+
+impl io::Write for AtMost {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let left = self.0.checked_sub(bytes.len()).ok_or(io::ErrorKind::StorageFull)?;
+        self.0 = left;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
 
 /// A journal entry as it is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,6 +107,13 @@ impl Folded {
     /// Takes out what the stored history has to receive, so that the snapshot does not hold it twice.
     pub fn take_messages(&mut self) -> Vec<Message> {
         std::mem::take(&mut self.messages)
+    }
+
+    /// What the stored history has to receive when the turn ends. A task that is over gets no more messages: small ones stay here,
+    /// where they are read with the task.
+    pub fn take_messages_at(&mut self, end: End) -> Vec<Message> {
+        let stay = end.is_terminal() && serde_json::to_writer(AtMost(SMALL_MESSAGES), &self.messages).is_ok();
+        if stay { Vec::new() } else { self.take_messages() }
     }
 
     /// The task as clients see it. `history` is what is stored of earlier turns.

@@ -321,7 +321,7 @@ pub fn documented() -> Vec<KeyDoc> {
         doc(
             "hist:<id>",
             "list",
-            "messages of the task (JSON)",
+            "messages of the task (JSON); of a task that is over those of its last turn are in its snapshot, if they are at most 2 KiB",
             "deleted with the task",
         ),
         doc(

@@ -89,7 +89,7 @@ pub(crate) async fn finish(
     Ending { end, direct }: Ending,
     keep: &Keep,
 ) -> Result<EmitReply, StoreError> {
-    let history = after.take_messages();
+    let history = after.take_messages_at(end);
     let finish = Finish {
         end,
         snapshot: &after,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use a2a::{Message, Part, Role, TaskState};
 use relevo_shared::domain::record::{CrashPolicy, TurnRecord};
 use relevo_shared::ids::Nonce;
-use relevo_shared::store::{Asked, StoredTask};
+use relevo_shared::store::{Asked, HistoryLength, StoredTask};
 use relevo_testkit::chat_model::{Act, ChatModel, delta, end, head, piece, says, whole};
 use relevo_testkit::poll;
 
@@ -210,7 +210,8 @@ async fn a_cut_answer_is_given_again_where_the_policy_says_so() {
         (stored.state.clone(), answer(&stored).as_str()),
         (TaskState::Completed, "the whole")
     );
-    assert_eq!(stored.history.len(), 1, "{:?}", stored.history);
+    let history = stored.into_task(HistoryLength::All).history.unwrap_or_default();
+    assert_eq!(history.len(), 1, "{history:?}");
     let asked = model.asked();
     assert_eq!(asked.len(), 4);
     for later in &asked[2..] {

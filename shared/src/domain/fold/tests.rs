@@ -4,7 +4,6 @@ use proptest::prelude::*;
 use super::*;
 use crate::domain::due::tests::record;
 use crate::domain::event;
-use crate::domain::state::End;
 use crate::ids::Cursor;
 
 /// A journal under construction.
@@ -314,6 +313,28 @@ proptest! {
         prop_assert_eq!(with.artifacts, without.artifacts);
         prop_assert_eq!(with.messages, without.messages);
         prop_assert_eq!(with.status.message, without.status.message);
+    }
+}
+
+#[test]
+fn small_messages_of_a_task_that_is_over_stay_in_its_snapshot() {
+    let mut record = record();
+    for (text, end, stay) in [
+        ("hello".to_owned(), End::Completed, true),
+        ("hello".to_owned(), End::InputRequired, false),
+        ("x".repeat(1_900), End::Failed, true),
+        ("x".repeat(2_048), End::Canceled, false),
+    ] {
+        record.message.parts = vec![Part::text(text)];
+        let mut state = Folded::new_task(&record);
+        let told = state.take_messages_at(end);
+        assert_eq!(
+            (told.len(), state.messages.len()),
+            if stay { (0, 1) } else { (1, 0) },
+            "{end:?}"
+        );
+        // Clients see the same.
+        assert_eq!(state.into_task("t".into(), "c".into(), told).history.unwrap().len(), 1);
     }
 }
 
