@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
+use relevo_shared::ids::{Epoch, TurnId};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, Shutdown, SocketFlags, SocketType, recvmsg, sendmsg, shutdown, socketpair,
@@ -13,7 +14,7 @@ use rustix::process::Pid;
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 
-use super::tree::Root;
+use super::tree::{Marks, Root};
 
 /// Longest message.
 const LONGEST: usize = 512;
@@ -35,6 +36,8 @@ pub(crate) struct Watched {
     pub(crate) grace: Duration,
     /// When nothing of the tree may be left, by the boot clock.
     pub(crate) kill: Duration,
+    /// What the tree is known by, should the supervisor die before it.
+    pub(crate) marks: Marks,
 }
 
 /// How a process ended.
@@ -74,6 +77,8 @@ pub(crate) enum Say {
     Gone,
     /// To the warden: this supervisor is there, with this time left.
     Watch(Watched),
+    /// To the warden: this supervisor has done its work.
+    Forget(Pid),
 }
 
 impl Say {
@@ -91,7 +96,16 @@ impl Say {
                 supervisor: Root { pid, born },
                 grace,
                 kill,
-            }) => format!("watch {} {born} {} {}", pid.as_raw_nonzero(), ms(grace), ms(kill)),
+                marks: Marks { turn, epoch },
+            }) => {
+                let (grace, kill) = (ms(grace), ms(kill));
+                format!(
+                    "watch {} {born} {grace} {kill} {turn} {}",
+                    pid.as_raw_nonzero(),
+                    epoch.0
+                )
+            }
+            Self::Forget(pid) => format!("forget {}", pid.as_raw_nonzero()),
         }
     }
 
@@ -115,14 +129,19 @@ impl Say {
             ["exited", "code", code] => code.parse().ok().map(|code| Self::Exited(Exit::Code(code))),
             ["exited", "signal", signal] => signal.parse().ok().map(|signal| Self::Exited(Exit::Signal(signal))),
             ["gone"] => Some(Self::Gone),
-            ["watch", pid, born, grace, kill] => Some(Self::Watch(Watched {
+            ["watch", pid, born, grace, kill, turn, epoch] => Some(Self::Watch(Watched {
                 supervisor: Root {
                     pid: Pid::from_raw(pid.parse().ok()?)?,
                     born: born.parse().ok()?,
                 },
                 grace: ms(grace)?,
                 kill: ms(kill)?,
+                marks: Marks {
+                    turn: TurnId::parse(turn)?,
+                    epoch: Epoch(epoch.parse().ok()?),
+                },
             })),
+            ["forget", pid] => Pid::from_raw(pid.parse().ok()?).map(Self::Forget),
             _ => None,
         }
     }
@@ -227,6 +246,8 @@ fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<(Say, Option<OwnedFd>)>>
 mod tests {
     use std::io::{Read as _, Write as _};
 
+    use relevo_shared::ids::Partition;
+
     use super::*;
 
     const DEADLINE: Deadline = Deadline {
@@ -252,11 +273,24 @@ mod tests {
                 },
                 grace: Duration::from_secs(2),
                 kill: Duration::from_millis(2_500),
+                marks: Marks {
+                    turn: TurnId::new(7, Partition(0), 0),
+                    epoch: Epoch(9),
+                },
             }),
+            Say::Forget(Pid::INIT),
         ] {
             assert_eq!(Say::read(&what.text()), Some(what));
         }
-        for other in ["", "start 1", "stop x", "exited code", "gone now", "watch 0 1 2 3"] {
+        for other in [
+            "",
+            "start 1",
+            "stop x",
+            "exited code",
+            "gone now",
+            "watch 0 1 2 3",
+            "forget 0",
+        ] {
             assert_eq!(Say::read(other), None, "{other}");
         }
     }

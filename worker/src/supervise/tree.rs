@@ -2,12 +2,16 @@
 
 use std::collections::{HashMap, HashSet};
 
+use relevo_shared::ids::{Epoch, TurnId};
 use rustix::io::Errno;
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, pidfd_open, pidfd_send_signal, wait,
 };
 
 use super::link::Exit;
+
+/// How often in a row what was forked meanwhile is looked for.
+const ROUNDS: u32 = 32;
 
 /// What is below a process, children first. Zombies are left out: signals do not reach them.
 fn descendants(root: Pid) -> Vec<Pid> {
@@ -90,6 +94,57 @@ impl Root {
     }
 }
 
+/// What the environment of an agent's processes says, also of those that are not below their supervisor any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Marks {
+    pub(crate) turn: TurnId,
+    pub(crate) epoch: Epoch,
+}
+
+impl Marks {
+    /// The variables, with their values. Another attempt of the turn has another epoch.
+    pub(crate) fn variables(self) -> [(&'static str, String); 2] {
+        [
+            ("RELEVO_TURN_ID", self.turn.to_string()),
+            ("RELEVO_EPOCH", self.epoch.0.to_string()),
+        ]
+    }
+
+    /// Kills what a supervisor that died before its tree has left behind. What has given itself another environment is not found.
+    pub(crate) fn kill_bearers(self) {
+        let wanted = self
+            .variables()
+            .map(|(name, value)| format!("{name}={value}").into_bytes());
+        for _ in 0..ROUNDS {
+            if kill_bearers_once(&wanted) == 0 {
+                return;
+            }
+        }
+    }
+}
+
+fn kill_bearers_once(wanted: &[Vec<u8>]) -> usize {
+    let listing = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let number = |entry: std::fs::DirEntry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?);
+    let mut killed = 0;
+    for pid in listing.filter_map(number).filter(|pid| *pid != getpid()) {
+        // ORDER: the handle first, then the look whose number it is. A zombie has no environment.
+        let handle = pidfd_open(pid, PidfdFlags::empty());
+        let path = format!("/proc/{}/environ", pid.as_raw_nonzero());
+        let environment = std::fs::read(path).unwrap_or_default();
+        let bears = |variable: &Vec<u8>| environment.split(|byte| *byte == 0).any(|has| has == variable);
+        if !wanted.iter().all(bears) {
+            continue;
+        }
+        killed += 1;
+        match handle {
+            Ok(handle) => drop(pidfd_send_signal(handle, Signal::KILL)),
+            Err(_) => drop(kill_process(pid, Signal::KILL)),
+        }
+    }
+    killed
+}
+
 /// Sends a signal to everything below this process; returns how many there were.
 pub(super) fn signal(signal: Signal) -> usize {
     Root::of(getpid()).map_or(0, |me| signal_below(me, signal))
@@ -164,9 +219,31 @@ pub(super) fn reap(watched: Option<Pid>) -> Reaped {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
     use std::process::{Command, Stdio};
 
+    use relevo_shared::ids::Partition;
+
     use super::*;
+
+    #[test]
+    fn what_bears_the_marks_of_an_attempt_is_killed_and_that_of_another_is_not() {
+        let marks = Marks {
+            turn: TurnId::new(7, Partition(0), 0),
+            epoch: Epoch(41),
+        };
+        let another = Marks {
+            epoch: Epoch(4),
+            ..marks
+        };
+        let start = |marks: Marks| Command::new("sleep").arg("60").envs(marks.variables()).spawn().unwrap();
+        let (mut mine, mut other) = (start(marks), start(another));
+        marks.kill_bearers();
+        assert_eq!(mine.wait().unwrap().signal(), Some(9));
+        assert!(other.try_wait().unwrap().is_none());
+        another.kill_bearers();
+        assert_eq!(other.wait().unwrap().signal(), Some(9));
+    }
 
     #[test]
     fn children_and_grandchildren_are_found_and_zombies_are_not() {

@@ -1,8 +1,8 @@
 //! The warden's life: one process beside each worker that sees to supervisors when the worker does not, because it is gone or stands
 //! still, and they do not do their work either, because a program has stopped them.
 //!
-//! It knows of each supervisor when nothing of its tree may be left, and waits a little longer; then it kills what is below it. When
-//! the worker is gone it leaves with the last of them.
+//! It knows of each supervisor when nothing of its tree may be left, and waits a little longer; then it kills what is below it, or what
+//! bears the marks of its tree, if somebody has killed it. When the worker is gone it leaves with the last of them.
 
 use std::collections::HashMap;
 use std::io;
@@ -74,6 +74,7 @@ impl Warden {
     fn hear(&mut self, what: Option<&Say>) {
         match what {
             Some(Say::Watch(watched)) => drop(self.watched.insert(watched.supervisor.pid, *watched)),
+            Some(Say::Forget(pid)) => drop(self.watched.remove(pid)),
             // Every supervisor has heard it too, and stops its tree.
             None if self.worker => {
                 self.worker = false;
@@ -91,8 +92,14 @@ impl Warden {
         let now = clock::boottime();
         let worker = self.worker;
         let due = |watched: &Watched| watched.kill + PROMPT;
-        self.watched
-            .retain(|_, watched| (worker && due(watched) > now) || watched.supervisor.is_there());
+        self.watched.retain(|_, watched| {
+            let stays = (worker && due(watched) > now) || watched.supervisor.is_there();
+            if !stays {
+                // Its work is done, or it was killed before: then the worker, which would have said so, may have been, too.
+                watched.marks.kill_bearers();
+            }
+            stays
+        });
         let next = self.watched.values().map(due).min();
         if next.is_none_or(|next| next > now) {
             self.rounds = 0;
@@ -111,13 +118,15 @@ impl Warden {
 #[cfg(test)]
 mod tests {
     use std::io::Read as _;
+    use std::os::unix::process::ExitStatusExt as _;
     use std::process::{Child, Command, Stdio};
 
+    use relevo_shared::ids::{Epoch, Partition, TurnId};
     use relevo_testkit::poll;
     use rustix::process::{Signal, kill_process, test_kill_process};
 
     use super::*;
-    use crate::supervise::tree::Root;
+    use crate::supervise::tree::{Marks, Root};
 
     /// What stands for a supervisor that somebody has stopped, and the number of the process below it.
     fn stopped() -> (Child, Root, Pid) {
@@ -142,6 +151,11 @@ mod tests {
     #[test]
     fn a_stopped_supervisor_is_uprooted_after_its_time_and_not_before() {
         let (mut shell, supervisor, below) = stopped();
+        let marks = Marks {
+            turn: TurnId::new(7, Partition(0), 0),
+            epoch: Epoch(41),
+        };
+        let mut stray = Command::new("sleep").arg("60").envs(marks.variables()).spawn().unwrap();
         let mut warden = Warden {
             watched: HashMap::new(),
             worker: true,
@@ -151,12 +165,17 @@ mod tests {
             supervisor,
             grace: Duration::ZERO,
             kill: clock::boottime() + Duration::from_mins(1),
+            marks: Marks {
+                epoch: Epoch(1),
+                ..marks
+            },
         };
         let other = Watched {
             supervisor: Root {
                 born: supervisor.born + 1,
                 ..supervisor
             },
+            marks,
             ..watched
         };
         warden.hear(Some(&Say::Watch(watched)));
@@ -178,7 +197,9 @@ mod tests {
         warden.hear(Some(&Say::Watch(other)));
         warden.hear(None);
         assert!(warden.watched.values().all(|watched| watched.kill <= clock::boottime()));
+        assert!(stray.try_wait().unwrap().is_none());
         warden.look();
         assert!(!warden.worker && warden.watched.is_empty());
+        assert_eq!(stray.wait().unwrap().signal(), Some(9), "of a supervisor that is gone");
     }
 }

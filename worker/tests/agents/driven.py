@@ -82,6 +82,8 @@ def do(word, value):
         os.kill(os.getpid(), signal.SIGKILL)
     elif word == "keeper":
         os.kill(os.getppid(), signal.SIGKILL)
+    elif word == "slay":
+        os.kill(os.getppid(), signal.SIGKILL)
     elif word == "freeze":
         supervisor = os.getppid()
         os.kill(supervisor, signal.SIGSTOP)

@@ -147,6 +147,31 @@ async fn an_agent_that_stops_its_supervisor_and_its_worker_ends_with_its_lease()
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_kills_its_supervisor_ends_with_all_that_it_has_started() {
+    let (world, mark) = (World::start().await, Mark::new());
+    let worker = start(&world, &mark, "", &[]);
+    worker.ready().await;
+    // Its daemon holds its standard output.
+    let turn = world
+        .ask("c-1", "deaf=1 tree say=x slay=1 hold=3600", CrashPolicy::Fail)
+        .await;
+    let stored = world.until_over(turn.task).await;
+    assert_eq!((stored.state, mark.living()), (TaskState::Failed, Vec::<String>::new()));
+
+    // Killed at the same moment as the worker, which could have seen to it.
+    let go = mark.path("go");
+    let words = format!("deaf=1 tree say=x wait={} slay=1 hold=3600", go.display());
+    let turn = world.ask("c-2", &words, CrashPolicy::Fail).await;
+    world.until_entries(turn.task, 3).await;
+    mark.until_living(5).await;
+    assert!(worker.sigstop());
+    std::fs::write(&go, "").unwrap();
+    mark.until_living(3).await;
+    assert!(worker.sigkill());
+    mark.until_gone().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_stopped_supervisor_saves_no_agent_of_a_worker_that_gives_up_its_drain() {
     for (deadline, twice) in [("1s", false), ("1h", true)] {
         let (world, mark) = (World::start().await, Mark::new());

@@ -28,7 +28,7 @@ use super::warden::{Warden, Watch, binary};
 use crate::agent::Turn;
 use crate::runner::leases::Guard;
 use crate::supervise::link::{Deadline, Exit, Link, Say, Watched, pair};
-use crate::supervise::tree::Root;
+use crate::supervise::tree::{Marks, Root};
 use crate::supervise::{RUN, SUBCOMMAND};
 
 /// How much of standard output is read at once: with the pipe's own 64 KiB, all that a flooding process gets ahead by.
@@ -110,6 +110,7 @@ pub(super) struct Child {
     pub(super) lines: Lines<BufReader<ChildStdout>>,
     pub(super) fate: Fate,
     pid: Option<Pid>,
+    marks: Marks,
     /// Within which time it was told to end by itself, if it was.
     told: Option<Duration>,
     log: Arc<Mutex<Log>>,
@@ -153,6 +154,10 @@ pub(super) fn start(
     tasks: &Tasks,
 ) -> Result<Child, StartError> {
     let variables = env::variables(config).map_err(StartError::Environment)?;
+    let marks = Marks {
+        turn: turn.record.turn,
+        epoch: turn.epoch,
+    };
     let (link, theirs) = pair()?;
     let (stdin_end, input) = io::pipe()?;
     let mut command = Command::new(binary(supervisor));
@@ -162,8 +167,7 @@ pub(super) fn start(
         .args(&config.command)
         .env_clear()
         .envs(variables)
-        .env("RELEVO_TURN_ID", turn.record.turn.to_string())
-        .env("RELEVO_EPOCH", turn.epoch.to_string())
+        .envs(marks.variables())
         .env("RELEVO_ATTEMPT", turn.attempt.to_string())
         .stdin(Stdio::from(theirs))
         .stdout(Stdio::piped())
@@ -186,6 +190,7 @@ pub(super) fn start(
         supervisor: root,
         grace: config.kill_grace,
         kill: deadline.kill,
+        marks,
     }));
     link.say_with(&Say::Start(deadline), stdin_end.as_fd())?;
     let log = Arc::new(Mutex::new(Log::default()));
@@ -206,6 +211,7 @@ pub(super) fn start(
         lines: Lines::new(BufReader::with_capacity(READ_AHEAD, stdout), config.max_line.as_len()),
         fate: Fate::default(),
         pid: None,
+        marks,
         told: None,
         log,
         _pump: tasks::background(tasks, "agent stderr", Kind::BestEffort, reading),
@@ -251,13 +257,17 @@ impl Child {
             Some(Say::Started(pid)) => self.pid = Pid::from_raw(pid),
             Some(Say::Exited(exit)) => self.fate.exit = Some(exit),
             Some(Say::Failed(why)) => self.log().add(&format!("the command cannot be run: {why}")),
-            Some(Say::Gone) => self.fate.gone = true,
-            Some(Say::Start(_) | Say::Deadline(_) | Say::Stop(_) | Say::Watch(_)) => {}
+            Some(Say::Gone) => {
+                self.watch.is_over();
+                self.fate.gone = true;
+            }
+            Some(Say::Start(_) | Say::Deadline(_) | Say::Stop(_) | Say::Watch(_) | Say::Forget(_)) => {}
             None => {
-                // The supervisor died before its tree: its command dies with it, the command's group is ended here.
+                // The supervisor died before its tree: its command dies with it, the rest is ended here.
                 if let Some(group) = self.pid.filter(|_| !self.fate.gone) {
                     tracing::error!(pid = group.as_raw_nonzero().get(), "the supervisor of an agent died");
                     let _ = kill_process_group(group, Signal::KILL);
+                    self.marks.kill_bearers();
                 }
                 self.fate.gone = true;
             }

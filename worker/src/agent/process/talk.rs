@@ -17,6 +17,9 @@ use crate::agent::{CancelToken, Enclosed, EventSink, SinkClosed, StopReason};
 const NO_WORKSPACE: &str =
     "an artifact names a file, and the agent has no directory of its own: its `cwd` says which it is";
 
+/// What is said of a program whose output does not end with it: its supervisor was killed, and something that it started lives on.
+const HELD: &str = "the program is gone without an end of the turn, and something else holds its standard output";
+
 /// How a conversation ended.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "one value per turn")]
@@ -61,12 +64,28 @@ pub(super) struct Names {
     begun: bool,
 }
 
+fn concluded(verdict: Verdict, stopping: Option<&Stopping>) -> Verdict {
+    match stopping {
+        None => verdict,
+        Some(Stopping { reason, term_at, .. }) => {
+            let answered = term_at.is_some() && matches!(verdict, Verdict::Ended(_));
+            let reason = *reason;
+            Verdict::Stopped { reason, answered }
+        }
+    }
+}
+
 impl Talk<'_> {
     /// Talks until it is over. The process may still live then.
     pub(super) async fn run(mut self) -> Verdict {
         let mut stopping: Option<Stopping> = None;
+        // Until when more of what a tree has written is waited for, once nothing of it is left.
+        let mut ends_at: Option<Instant> = None;
         loop {
             let child = &mut *self.child;
+            if child.fate.gone {
+                ends_at.get_or_insert_with(|| Instant::now() + SLACK);
+            }
             let term_at = stopping.as_ref().and_then(|stopping| stopping.term_at);
             let gone_at = stopping.as_ref().map(|stopping| stopping.gone_at);
             // Every branch is cancel-safe: what has been read or written is kept in the child.
@@ -87,16 +106,12 @@ impl Talk<'_> {
                 heard = child.link.hear(), if !child.fate.gone => child.note(heard.map(|(what, _)| what)),
                 () = child.input.write(), if child.input.is_waiting() => {}
                 line = child.lines.next() => {
-                    let over = self.line(line, stopping.is_some()).await;
-                    if let Some(verdict) = over {
-                        return match (stopping, verdict) {
-                            (None, verdict) => verdict,
-                            (Some(Stopping { reason, term_at, .. }), verdict) => {
-                                let answered = term_at.is_some() && matches!(verdict, Verdict::Ended(_));
-                                Verdict::Stopped { reason, answered }
-                            }
-                        };
+                    if let Some(verdict) = self.line(line, stopping.is_some()).await {
+                        return concluded(verdict, stopping.as_ref());
                     }
+                }
+                () = sleep_until(ends_at.unwrap_or_else(Instant::now)), if ends_at.is_some() => {
+                    return concluded(Verdict::Silent(HELD), stopping.as_ref());
                 }
             }
         }

@@ -53,12 +53,12 @@ impl Told {
         self.deaf = false;
         let all: Vec<Watched> = self.watched.values().copied().collect();
         for watched in all {
-            self.say(watched);
+            self.say(&Say::Watch(watched));
         }
     }
 
-    fn say(&mut self, watched: Watched) {
-        let said = self.link.as_ref().map(|link| link.say(&Say::Watch(watched)));
+    fn say(&mut self, what: &Say) {
+        let said = self.link.as_ref().map(|link| link.say(what));
         self.deaf |= matches!(said, Some(Err(_)));
     }
 }
@@ -70,7 +70,7 @@ impl Shared {
 
     /// Tells the warden; should there be none that listens, the keeper sees to it.
     fn tell(&self, told: &mut Told, watched: Watched) {
-        told.say(watched);
+        told.say(&Say::Watch(watched));
         if told.deaf || told.link.is_none() {
             self.changed.notify_one();
         }
@@ -115,6 +115,15 @@ impl Warden {
 }
 
 impl Watch {
+    /// Its supervisor has done its work.
+    pub(super) fn is_over(&self) {
+        let mut told = self.shared.told();
+        if told.watched.remove(&self.pid).is_some() {
+            // One that does not hear it looks for itself.
+            told.say(&Say::Forget(self.pid));
+        }
+    }
+
     /// Moves the time of its tree. Does not wait.
     pub(super) fn until(&self, kill: Duration) {
         let mut told = self.shared.told();
