@@ -5,7 +5,7 @@ use toml::{Table, Value};
 use super::profile::{GENERIC, Profile, essence};
 use super::{AgentConfig, AgentKind, Agents, DEFAULT_POOL, Profiles, a2a, limits, openai, process, skills, upstream};
 use crate::domain::record::{BusyPolicy, CrashPolicy};
-use crate::platform::config::{ConfigError, ConfigErrors, Setting, is_media_type};
+use crate::platform::config::{ConfigError, ConfigErrors, Setting, is_media_type, nearest};
 
 const AGENT_KEYS: [&str; 11] = [
     "kind",
@@ -246,7 +246,9 @@ impl Reader<'_> {
 
     pub(super) fn refuse_unknown(&mut self, known: &[&str]) {
         for key in self.table.keys().filter(|key| !known.contains(&key.as_str())) {
-            self.errors.refuse(format!("{}.{key}", self.path), "is no known key");
+            let hint = nearest(key, known.iter().copied()).map(|near| format!("; did you mean {}.{near}?", self.path));
+            let rule = format!("is no known key{}", hint.unwrap_or_default());
+            self.errors.refuse(format!("{}.{key}", self.path), rule);
         }
     }
 
@@ -378,7 +380,7 @@ mod tests {
     #[test]
     fn all_mistakes_are_reported_together() {
         let (_, errors) = read(
-            "[a]\nkind = \"oracle\"\npolicy = \"retry\"\nbusy = \"wait\"\nattempts = 0\npool = \"A B\"\ncolour = 1\ndefault = 1\n\
+            "[a]\nkind = \"oracle\"\npolicy = \"retry\"\nbusy = \"wait\"\nattempts = 0\npool = \"A B\"\ncolour = 1\ndescripton = \"x\"\ndefault = 1\n\
              [[a.skills]]\nname = \"x\"\ntags = 1\n[B]\nkind = \"demo\"\nattempts = 0\ndefault = true\n",
         );
         for part in [
@@ -388,6 +390,7 @@ mod tests {
             "agents.a.attempts: must be",
             "agents.a.pool = \"A B\": must be",
             "agents.a.colour: is no known key",
+            "agents.a.descripton: is no known key; did you mean agents.a.description?",
             "agents.a.default: must be true or false",
             "agents.a.skills[0].id: is missing",
             "agents.a.skills[0].description: is missing",
@@ -400,7 +403,7 @@ mod tests {
                 "{part} in {errors:#?}"
             );
         }
-        assert_eq!(errors.len(), 12, "{errors:#?}");
+        assert_eq!(errors.len(), 13, "{errors:#?}");
     }
 
     #[test]

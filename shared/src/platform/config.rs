@@ -48,6 +48,7 @@ pub use sections::{
 pub(crate) use sections::{MOST_BYTES, MOST_EVENTS};
 pub use size::ByteSize;
 pub use source::Source;
+pub(crate) use suggest::nearest;
 pub use types::{Secret, ServiceUrl};
 pub use value::{Setting, print_duration};
 

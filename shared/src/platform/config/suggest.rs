@@ -1,7 +1,7 @@
 //! "Did you mean": the nearest known name.
 
 /// The candidate closest to `name`, if it is close enough to be a typing error.
-pub(super) fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     // A third of the letters wrong is another word.
     let most = (name.len() / 3).clamp(1, 3);
     let distances = candidates
