@@ -115,6 +115,7 @@ async fn a_start_at_a_node_that_cannot_show_who_it_is_is_refused_with_its_addres
     let envs = [
         ("SSL_CERT_FILE", trusted.as_str()),
         ("RELEVO_ADMIN_LISTEN", "127.0.0.1:0"),
+        ("RELEVO_GATEWAY_LISTEN", "127.0.0.1:0"),
     ];
     for program in ["relevo-gateway", "relevo-worker"] {
         let process = Process::spawn(binary(program), &["--redis", &url], &envs);
